@@ -115,9 +115,12 @@ def _memory_growths(record: Record, series: Series[Any], column: str) -> Iterato
             grown[key] = found
     if not grown:
         return
-    since = max(steps["time"][-1] - RECENT_S, attempts[-1].time if attempts else 0.0)
-    until_full = _until_gpu_full if series is GPU else _until_host_full
-    for key, steps_left in until_full(record, grown, since).items():
+    if series is GPU:
+        left = _until_gpu_full(record, grown)
+    else:
+        since = max(steps["time"][-1] - RECENT_S, attempts[-1].time if attempts else 0.0)
+        left = _until_host_full(record, grown, since)
+    for key, steps_left in left.items():
         found = grown[key]
         owner = record.state.gpu_name(key) if series is GPU else f"rank {key}"
         yield MemoryGrowth(owner, found.slope, found.first, found.last, steps_left)
@@ -143,9 +146,7 @@ def _step_at(time: float, times: Sequence[float], steps: Sequence[float]) -> flo
     return steps[row - 1] if row else 0.0
 
 
-def _until_gpu_full(
-    record: Record, grown: Mapping[int, Trend], _: float
-) -> dict[int, float | None]:
+def _until_gpu_full(record: Record, grown: Mapping[int, Trend]) -> dict[int, float | None]:
     """Return in how many steps each of these GPUs is full; None if its size is not known."""
     latest = record.latest(GPU)
     totals = {gpu: latest[gpu].memory_total if gpu in latest else None for gpu in grown}

@@ -1,4 +1,4 @@
-"""What hooks into a script's libraries tell its session; torch is not needed for it."""
+"""What the hooks into a script's libraries report to its session; importing it loads no torch."""
 
 from __future__ import annotations
 

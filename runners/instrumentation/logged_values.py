@@ -71,12 +71,12 @@ class LoggedValues:
         ]
 
     def take(self, rank: int, until: float = 0.0) -> Iterator[Logged | Notice]:
-        """Yield what has been read since the last call, unless another thread is about to.
+        """Yield what has been read since the last call; nothing if another thread is doing so.
 
         Values that are on their way from a device are waited for `until` that time of
         `time.monotonic`.
         """
-        # Of two at once, the later values could come first, and the earlier ones were left out.
+        # With two at once, later values could be recorded first, and the earlier ones dropped.
         if not self._taking.acquire(timeout=OTHER_THREAD_S if until else 0):
             return
         try:

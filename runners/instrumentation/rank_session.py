@@ -144,7 +144,7 @@ class RankSession:
         self.end_step(kind)
 
     def end_step(self, kind: int, times: int = 1) -> None:
-        """Replay what was noted, up to so many steps of this kind, if a report is due."""
+        """Count so many steps of this kind; replay what was noted if a report is due."""
         loop = self.loop
         counter = loop.counter
         if kind == loop.certain_kind:

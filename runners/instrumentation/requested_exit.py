@@ -1,4 +1,4 @@
-"""How a program has asked to exit: where `sys.exit` ends it, exit handlers cannot see how."""
+"""How a program has asked to exit: an exit handler cannot see that it was `sys.exit`."""
 
 from __future__ import annotations
 

@@ -52,7 +52,9 @@ class StepCounter:
         self._samples: int | None = 0
         self._has_unknown = False  # samples of some step
         self._unfinished: list[_Unfinished] = []
-        self._of_other_steps: list[_Unfinished] = []  # that have ended since
+        self._of_other_steps: list[
+            _Unfinished
+        ] = []  # before steps that do not count; they have ended
         self._follows_whole_pass = False  # over other data, since the last step
         self._doubtful: list[_Unfinished] = []  # of the last step: which of them it was made of
         # Sources of a doubtful step that did not count, by id: weak references may be equal.

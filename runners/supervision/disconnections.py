@@ -72,6 +72,6 @@ class DisconnectionHandler:
             self._evidence.unreachable[host] = since
             self._run.notice(f"{host} has not answered since {formatting.time_of_day(since)}")
             # The scheduler may notice much later, or never; until then the job keeps its nodes.
-            if self._run.scheduler and self._run.scheduler.requeues and self._run.launcher:
+            if self._run.is_requeued_by_scheduler and self._run.launcher:
                 self._run.launcher.send(Requeue())
         self._conditions.trouble.set()

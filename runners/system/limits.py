@@ -62,14 +62,14 @@ def _quotas() -> Iterator[float]:
         if controllers and "cpu" not in controllers.split(","):
             continue
         root = CONTROL_GROUPS / "cpu" if controllers else CONTROL_GROUPS
-        # Groups lie in each other. A container sees its own as the uppermost one, while the path
-        # may be the one that the host sees.
+        # Groups are nested, and each limits those in it. A container sees its own as the uppermost
+        # one, while the path may be the one that the host sees.
         for group in (PurePosixPath(path), *PurePosixPath(path).parents):
             folder = root / group.relative_to("/")
             files = ("cpu.cfs_quota_us", "cpu.cfs_period_us") if controllers else ("cpu.max",)
-            quota, *period = " ".join(_read(folder / name) for name in files).split() or [""]
-            if quota.isdecimal() and period:
-                yield int(quota) / int(period[0])
+            words = " ".join(_read(folder / name) for name in files).split()
+            if len(words) == 2 and words[0].isdecimal():  # neither "max" nor -1
+                yield int(words[0]) / int(words[1])
 
 
 def _read(file: Path) -> str:

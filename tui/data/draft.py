@@ -108,21 +108,17 @@ class Draft:
 
     @property
     def _assigned(self) -> list[Field]:
-        """Return the fields to assign, one after another: those that differ from the preset.
+        """Return the fields to assign, in this order: those that differ from the preset.
 
         The launcher of a script follows from its devices where it is not assigned after them.
         """
-        changes = self.changes
         if not (self.config.is_script and self.changed("devices")):
-            return changes
+            return self.changes
         of_devices = self.base.with_changes({"devices": self.config.devices})
-        launcher = [
-            field
-            for field in fields()
-            if field.key == "launcher"
-            and (field in changes or of_devices.launcher != self.config.launcher)
-        ]
-        return [*(field for field in changes if field not in launcher), *launcher]
+        others = [field for field in self.changes if field.key != "launcher"]
+        if not self.changed("launcher") and of_devices.launcher == self.config.launcher:
+            return others
+        return [*others, *(field for field in fields() if field.key == "launcher")]
 
     def _assignment(self, field: Field) -> str:
         value = self.get(field.key)

@@ -19,7 +19,7 @@ def path() -> Path:
 
 
 def load_changes() -> tuple[dict[str, list[str]], str]:
-    """Return the changes by name, and what the user has to know about the file."""
+    """Return the changes by key, and what the user has to know about the file."""
     return FILE.read_or_keep({})
 
 

@@ -23,7 +23,7 @@ class PresetDrafts:
         self.presets: dict[str, Preset] = {}
         self.by_name: dict[str, Draft] = {}
         self.marked: list[str] = []
-        self._unwritten: dict[str, list[str]] = {}  # changes by place, where the disk is full
+        self._unwritten: dict[str, list[str]] = {}  # changes by key, where the disk is full
         self.notice = ""  # what the user has to know about the last update or change
 
     def update(self, presets: Sequence[Preset]) -> None:
@@ -36,7 +36,7 @@ class PresetDrafts:
             preset.name: Draft.of(
                 preset.name,
                 preset.config,
-                changes.get(_place(preset.name, is_script=preset.origin == "script"), ()),
+                changes.get(_key(preset.name, is_script=preset.origin == "script"), ()),
                 is_preset=preset.origin != "script",
             )
             for preset in presets
@@ -94,10 +94,10 @@ class PresetDrafts:
         Raise OSError if they cannot be written: then they last as long as this object.
         """
         self.by_name[draft.name] = draft
-        place = _place(draft.name, is_script=not draft.is_preset)
-        self._unwritten[place] = draft.assignments
-        self.notice = draft_store.save_changes(place, draft.assignments)
-        del self._unwritten[place]
+        key = _key(draft.name, is_script=not draft.is_preset)
+        self._unwritten[key] = draft.assignments
+        self.notice = draft_store.save_changes(key, draft.assignments)
+        del self._unwritten[key]
 
     def toggle_mark(self, name: str) -> None:
         if name in self.marked:
@@ -106,8 +106,9 @@ class PresetDrafts:
             self.marked.append(name)
 
 
-def _place(name: str, is_script: bool) -> str:
-    """Return where the changes of an entry are stored: those of a script, which is named as it is
-    typed, belong to the folder that it is listed in.
+def _key(name: str, is_script: bool) -> str:
+    """Return the key of an entry's changes in drafts.toml.
+
+    A script is named as it was typed, so its key includes the folder that it is listed in.
     """
     return f"{os.getcwd()}: {name}" if is_script else name

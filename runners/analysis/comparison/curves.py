@@ -80,7 +80,7 @@ def _evaluation_curves(record: Record, start: float) -> dict[str, CandidateCurve
     curves = {}
     for name in sort_metrics({name: 0 for each in evaluations for name in each.metrics}):
         having = [each for each in evaluations if name in each.metrics]
-        stride = max(1, -(-len(having) // MAX_POINTS))
+        stride = -(-len(having) // MAX_POINTS)
         having = having[::-stride][::-1]  # the last one is always among them
         curves[f"eval {name}"] = CandidateCurve(
             step=[float(each.step) for each in having],

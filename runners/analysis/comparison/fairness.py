@@ -176,11 +176,11 @@ def find_unchecked(scripts: Sequence[Declared]) -> list[str]:
     return [name for name in DECLARED_NAMES if not all(name in declared for declared in scripts)]
 
 
-def count_resources(plan: Plan, host_cores: int = 0) -> int:
+def count_resources(plan: Plan, host_cores: int) -> int:
     """Return what efficiency is relative to: GPUs, or on CPU the cores that the threads can use.
 
-    `host_cores` are those of each host, by default of this one. What a scheduler assigns is not
-    known here.
+    `host_cores` are those of each host; if 0 (unknown), those of this one. What a scheduler assigns
+    is not known here.
     """
     if plan.devices[0].kind == "cuda":
         return plan.device_count

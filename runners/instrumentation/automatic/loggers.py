@@ -110,7 +110,7 @@ def _board(writer: Any) -> str:
 def _absolute(folder: str) -> str:
     """Return the path of a writer's folder, which stays where it is if the program goes elsewhere.
 
-    Where the current folder was deleted, it is what the program has named.
+    If the current folder was deleted, return the path as the program has given it.
     """
     try:
         return os.path.abspath(folder)

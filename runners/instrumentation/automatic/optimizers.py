@@ -102,13 +102,13 @@ def _is_nested(optimizer: Optimizer) -> bool:
 
 
 def count_step(optimizer: Optimizer) -> None:
-    """Finish a step of an optimizer, which counts if it is the first one that stepped."""
+    """Finish a step of an optimizer, which counts if that is the counted one or takes over."""
     global _next
     session = hooked.session
     loop = session.loop
     if _counted() is optimizer:
         steps = 1
-        _next = _nothing
+        _next = _nothing  # loop.steps stays the same where the script's own calls count
     else:
         steps = _take_over(optimizer)
     rate = optimizer.param_groups[0].get("lr") if optimizer.param_groups else None
@@ -122,7 +122,8 @@ def count_step(optimizer: Optimizer) -> None:
 def _take_over(optimizer: Optimizer) -> int:
     """Count an optimizer from now on if the one before is gone or no longer steps.
 
-    Return how many of its steps are counted by that: none where it is not, or cannot be.
+    Return how many of its last steps count by that; 0 if it is not counted, or a CUDA graph is
+    recorded.
     """
     global _counted, _usual
     session = hooked.session
@@ -153,8 +154,10 @@ def _steps_in_a_row(optimizer: Optimizer) -> int:
         _next = weakref.ref(optimizer)
         _missed_steps = 0
         _counted_steps = hooked.loop.steps
-    _missed_steps += _next() is optimizer
-    return _missed_steps if _next() is optimizer else 1
+    if _next() is not optimizer:
+        return 1
+    _missed_steps += 1
+    return _missed_steps
 
 
 def is_counted(optimizer: Optimizer) -> bool:
