@@ -2,7 +2,8 @@
 
 A step is, in this order, a call of `distrain.step()`, a step of the optimizer that stepped first,
 or a batch of `distrain.track()`. Batches are credited to the step that follows them, so those of
-an evaluation, which no step follows, are never counted.
+an evaluation, which no step follows, are never counted. Training data with a backward pass is also
+credited if another pass over data begins before that step, as gradients may be accumulated.
 """
 
 from __future__ import annotations
@@ -23,11 +24,21 @@ class CountedSteps(NamedTuple):
 class _Unfinished:
     """Samples of batches of one source that no step has followed so far."""
 
-    __slots__ = ("batches", "has_ended", "has_other_step", "source", "was_read_to_end")
+    __slots__ = (
+        "backwards",
+        "batches",
+        "has_ended",
+        "has_other_step",
+        "may_train",
+        "source",
+        "was_read_to_end",
+    )
 
-    def __init__(self, source: object, samples: int | None) -> None:
+    def __init__(self, source: object, samples: int | None, may_train: bool) -> None:
         self.source = source
         self.batches = [samples]
+        self.may_train = may_train
+        self.backwards = 0  # passes since the last step
         self.has_ended = False
         self.has_other_step = False  # one that does not count has followed
         self.was_read_to_end = False
@@ -35,6 +46,19 @@ class _Unfinished:
     @property
     def samples(self) -> int | None:
         return _add_up(self.batches)
+
+    def split_used(self) -> tuple[int | None, list[int | None]]:
+        """Return the samples of the batches that are used, and the batch that is read ahead.
+
+        Each batch that is used has a backward pass of its own, if any is seen. More batches than
+        one without it may be left out by the program, or belong to the same pass.
+        """
+        ahead = len(self.batches) - self.backwards
+        if not self.backwards or ahead <= 0:
+            return self.samples, []
+        if ahead > 1:
+            return None, []
+        return _add_up(self.batches[:-1]), self.batches[-1:]
 
 
 class StepCounter:
@@ -52,6 +76,7 @@ class StepCounter:
         self._samples: int | None = 0
         self._has_unknown = False  # samples of some step
         self._unfinished: list[_Unfinished] = []
+        self._accumulated: int | None = 0  # of passes that have ended, for the next step
         self._of_other_steps: list[
             _Unfinished
         ] = []  # before steps that do not count; they have ended
@@ -64,7 +89,6 @@ class StepCounter:
         self._steps_without = 0
         self.reading: object = object()  # the source of the last batch; None once it has ended
         self._steps_after_end = 0
-        self._backwards = 0  # passes since the last step
 
     @property
     def has_batches(self) -> bool:
@@ -94,25 +118,37 @@ class StepCounter:
         """Whether a batch of a source that goes on was followed by no step."""
         return any(not each.has_ended for each in self._unfinished)
 
-    def add_batch(self, source: object, samples: int | None) -> None:
-        """Add a batch of a source, any object; `samples` may be unknown."""
+    def add_batch(self, source: object, samples: int | None, may_train: bool = True) -> None:
+        """Add a batch of a source, any object; `samples` may be unknown.
+
+        `may_train` tells whether it is training data as far as is known.
+        """
         self.reading = source
         if not self._unfinished:  # the usual case
-            self._unfinished.append(_Unfinished(source, samples))
+            self._unfinished.append(_Unfinished(source, samples, may_train))
             return
         going_on = [each for each in self._unfinished if not each.has_ended]
-        if any(each.was_read_to_end for each in self._unfinished):
-            self._follows_whole_pass = True
-        self._of_other_steps += [
-            each for each in self._unfinished if each.has_ended and each.has_other_step
-        ]
+        for each in self._unfinished:
+            if each.has_ended:
+                self._leave(each)
         current = next((each for each in going_on if each.source is source), None)
         if current is None:
-            current = _Unfinished(source, samples)
+            current = _Unfinished(source, samples, may_train)
         else:
             current.batches.append(samples)
             going_on.remove(current)
         self._unfinished = [*going_on, current]
+
+    def _leave(self, ended: _Unfinished) -> None:
+        """Leave batches that no step has followed, as other ones are read."""
+        if ended.may_train and ended.backwards:
+            # Before the first step, nothing tells whether they were used to train.
+            used = ended.split_used()[0] if self._count else None
+            self._accumulated = _add_up([self._accumulated, used])
+            return
+        self._follows_whole_pass |= ended.was_read_to_end
+        if ended.has_other_step:
+            self._of_other_steps.append(ended)
 
     def end_source(self, source: object, *, was_read_to_end: bool) -> None:
         """Take the end of a source, or that the program has left it.
@@ -128,8 +164,10 @@ class StepCounter:
                 each.was_read_to_end |= was_read_to_end
 
     def add_backward(self) -> None:
-        """Add a backward pass."""
-        self._backwards += 1
+        """Add a backward pass, of the batch that was read last from a source that goes on."""
+        if unfinished := self._unfinished:
+            going_on = [each for each in unfinished if not each.has_ended]
+            (going_on or unfinished)[-1].backwards += 1
 
     def add_other_step(self) -> None:
         """Add a step that does not count, but may do so later."""
@@ -162,14 +200,15 @@ class StepCounter:
         elif self._unfinished:
             self._credit_unfinished()
             self._steps_with_batch += times - 1
+            self._add_samples(self._accumulated)
             if times > 1:
                 self._add_samples(_add_up([each.samples for each in self._of_other_steps]))
         else:
             self._add_step_without_batch()
             self._steps_without += times - 1
+        self._accumulated = 0
         self._of_other_steps.clear()
         self._follows_whole_pass = False
-        self._backwards = 0
 
     def _add_step_without_batch(self) -> None:
         """Count a step that no batch came before.
@@ -204,20 +243,13 @@ class StepCounter:
             self._credit(None)
 
     def _take_used(self, unfinished: _Unfinished) -> int | None:
-        """Return the samples of the batches that are used, and keep one that is read ahead.
-
-        Each batch that is used has a backward pass of its own, if any is seen. More batches than
-        one without it may be left out by the program, or belong to the same pass.
-        """
-        batches = unfinished.batches
-        ahead = len(batches) - self._backwards
-        if not self._backwards or ahead <= 0:
-            return _add_up(batches)
-        if ahead > 1:
-            return None
-        unfinished.batches = batches[-1:]
-        self._unfinished.append(unfinished)
-        return _add_up(batches[:-1])
+        """Return the samples of the batches that are used, and keep one that is read ahead."""
+        samples, ahead = unfinished.split_used()
+        if ahead:
+            unfinished.batches = ahead
+            unfinished.backwards = 0
+            self._unfinished.append(unfinished)
+        return samples
 
     def _settle(self, source: object) -> None:
         """Credit the samples of the last step, as the source of this step is known.

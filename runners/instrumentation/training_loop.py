@@ -82,7 +82,7 @@ class TrainingLoop:
     def _evaluate(self, begin: Stamp, end: Stamp, batch: tuple[object, int | None]) -> None:
         self.timer.pause(EVALUATION, begin)
         if batch[0] is not None:
-            self.counter.add_batch(*batch)
+            self.counter.add_batch(*batch, may_train=False)
 
     def _end(self, begin: Stamp | None, end: Stamp, source: object) -> None:
         self.counter.end_source(source, was_read_to_end=True)

@@ -48,7 +48,7 @@ SCRIPTS = {
                 for batch in val:
                     loss_of(model, batch)
         """,
-        Expected(2, 32),
+        Expected(2, 40),
     ),
     "two optimizers": (
         """

@@ -1,10 +1,10 @@
 """Given the events of a script's loop in order, what is a step and which samples belong to it.
 
 In the table a letter is a source of batches: `t4` is a batch of 4 samples, `t?` one whose samples
-are unknown, `t.` the end of the source, `t-` that the program drops it. `b` is a backward pass, `S`
-a step of the optimizer, `S3` the third in a row of another one after two `O`, which count only
-then. `C` is a call of `distrain.step()`, `C8` one with samples, `B` the end of a batch of
-`distrain.track()`.
+are unknown, `e9!` one of data that does not train, `t.` the end of the source, `t-` that the
+program drops it. `b` is a backward pass, `S` a step of the optimizer, `S3` the third in a row of
+another one after two `O`, which count only then. `C` is a call of `distrain.step()`, `C8` one with
+samples, `B` the end of a batch of `distrain.track()`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,10 @@ def play(events: str, counter: StepCounter) -> None:
             counter.end_source(loaders.pop(name), was_read_to_end=value == ".")
         else:
             loader = loaders.setdefault(name, object())
-            counter.add_batch(loader, None if value == "?" else int(value))
+            samples = value.removesuffix("!")
+            counter.add_batch(
+                loader, None if samples == "?" else int(samples), may_train=samples == value
+            )
 
 
 @pytest.mark.parametrize(
@@ -41,6 +44,14 @@ def play(events: str, counter: StepCounter) -> None:
         ("a plain loop", "t4 S t4 S t2 S t.", 3, 10),
         ("accumulation", "t4 t4 S t4 t4 S t.", 2, 16),
         ("accumulation, a remainder", "t4 t4 S t4 t. t4 t4 S t4 t.", 2, 16),
+        ("accumulation across epochs", "t4 b t4 b S t4 b t. u4 b S u4 b u4 b S u.", 3, 24),
+        ("accumulation over a whole epoch", "t4 b S t4 b t. u4 b u4 b u. v4 b S v.", 2, 20),
+        ("accumulation over several epochs first", "t4 b t4 b t. u4 b u4 b S", 1, None),
+        ("accumulation across epochs, an evaluation", "t4 b S t4 b t. e9! e9! e. u4 b S", 2, 12),
+        ("accumulation across epochs, one batch ahead", "t4 b S t4 b t4 t. u4 b S", 2, 12),
+        ("accumulation across epochs, other steps", "t4 b S t4 b O t. u4 b O b S", 2, 12),
+        ("an evaluation with backward passes", "t4 b S t4 b S t. e9! b e9! b e. u4 b S", 3, 12),
+        ("an evaluation before the backward pass", "t4 b S t4 e9! e. b t4 b S", 2, 12),
         ("one step per epoch", "t4 t4 t. S t4 t4 t. S", 2, 16),
         ("evaluation between epochs", "t4 S t4 S t. e9 e9 e. t4 S t4 S t. e9 e9 e.", 4, 16),
         ("evaluation within an epoch", "t4 S e9 e9 e. t4 S t.", 2, 8),
