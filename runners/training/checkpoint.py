@@ -257,7 +257,9 @@ def restore_optimizer_state(optimizer: torch.optim.Optimizer, state: dict[str, A
         for name, value in values.items():
             if value is None:
                 continue
-            like = value if name == "step" else parameter
-            if value.shape != (() if name == "step" else parameter.shape):
+            is_step = name == "step"
+            if value.shape != (() if is_step else parameter.shape):
                 raise ValueError(name)
+            # A checkpoint of kernels that were not fused has its steps on the CPU.
+            like = value.to(parameter.device) if is_step else parameter
             values[name] = torch.empty_like(like, requires_grad=False).copy_(value)

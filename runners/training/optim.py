@@ -19,6 +19,12 @@ from distrain.runners.config.training_sections import TrainConfig
 
 FULL = (torch.float32, torch.float64)
 BUILTIN = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
+# What torch's Adam and RMSprop keep for options that may be turned on later.
+STATE_OF_OPTIONS = {
+    "amsgrad": "max_exp_avg_sq",
+    "centered": "grad_avg",
+    "momentum": "momentum_buffer",
+}
 
 Groups = list[nn.Parameter] | list[dict[str, Any]]
 
@@ -73,6 +79,16 @@ def begin_momenta(sgd: Optimizer) -> None:
             state = sgd.state[parameter]
             if state.get("momentum_buffer") is None:
                 state["momentum_buffer"] = torch.zeros_like(parameter)
+
+
+def begin_missing_state(optimizer: Optimizer) -> None:
+    """Begin with zero what torch's optimizers keep for an option that a checkpoint was without."""
+    for group in optimizer.param_groups:
+        wanted = {name for option, name in STATE_OF_OPTIONS.items() if group.get(option)}
+        for parameter in group["params"]:
+            state = optimizer.state.get(parameter, {})
+            for name in wanted - state.keys() if state else ():
+                state[name] = torch.zeros_like(parameter)
 
 
 def require_optimizer(made: object, name: str, key: str) -> None:

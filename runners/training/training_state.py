@@ -16,7 +16,7 @@ from distrain.runners.protocol.events import Notice, Saved
 from distrain.runners.training import checkpoint
 from distrain.runners.training.average import WeightAverage
 from distrain.runners.training.buffers import changed_buffers, make_buffers
-from distrain.runners.training.optim import begin_momenta
+from distrain.runners.training.optim import begin_missing_state, begin_momenta
 from distrain.runners.training.random_state import get_random_state, set_random_state
 from distrain.runners.training.task_optimizer import option_names
 
@@ -214,6 +214,8 @@ def _restore_optimizer(optimizer: torch.optim.Optimizer, state: dict[str, Any]) 
         group.update(own)
     if isinstance(optimizer, torch.optim.SGD):
         begin_momenta(optimizer)
+    elif type(optimizer).__module__.startswith("torch.optim."):
+        begin_missing_state(optimizer)
 
 
 def _arrange_buckets(run: Training) -> None:

@@ -22,6 +22,7 @@ from distrain.runners.training.checkpoint import (
     Checkpoints,
     load,
     load_training,
+    restore_optimizer_state,
     why_unloadable,
     write,
 )
@@ -309,3 +310,15 @@ def test_random_numbers_continue_where_the_checkpoint_was_made(tmp_path: Path) -
     set_random_state(load(str(path))["random"], CPU)
     # then the numbers after it are repeated
     assert [draws() for _ in range(3)] == expected
+
+
+def test_steps_of_fused_kernels_are_where_the_parameter_is() -> None:
+    before = nn.Parameter(torch.ones(1))
+    before.grad = torch.ones(1)
+    saved = torch.optim.Adam([before])
+    saved.step()
+    parameter = nn.Parameter(torch.ones(1, device="meta"))
+    optimizer = torch.optim.Adam([parameter])
+    optimizer.param_groups[0]["fused"] = True
+    restore_optimizer_state(optimizer, saved.state_dict())
+    assert optimizer.state[parameter]["step"].device.type == "meta"

@@ -11,7 +11,12 @@ from torch import nn
 
 from distrain.models.errors import TaskError
 from distrain.runners.config.training_sections import TrainConfig
-from distrain.runners.training.optim import BUILTIN, make_schedule, optimizer_of_config
+from distrain.runners.training.optim import (
+    BUILTIN,
+    begin_missing_state,
+    make_schedule,
+    optimizer_of_config,
+)
 
 LR = 0.2
 PER_EPOCH = 10
@@ -135,6 +140,27 @@ def test_momentum_begins_at_zero_even_if_the_first_step_is_skipped() -> None:
     parameter = nn.Parameter(torch.ones(3))
     optimizer = optimizer_of_config(TrainConfig(momentum=0.9), [parameter])
     assert torch.equal(optimizer.state[parameter]["momentum_buffer"], torch.zeros(3))
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("adamw", {"amsgrad": True}),
+        ("torch.optim:RMSprop", {"centered": True, "momentum": 0.5}),
+    ],
+)
+def test_an_option_that_is_turned_on_later_begins_without_history(
+    name: str, options: dict[str, Any]
+) -> None:
+    parameter = nn.Parameter(torch.ones(3))
+    optimizer = optimizer_of_config(TrainConfig(optimizer=name), [parameter])
+    parameter.grad = torch.ones(3)
+    optimizer.step()
+    optimizer.param_groups[0].update(options)
+    begin_missing_state(optimizer)
+    before = parameter.detach().clone()
+    optimizer.step()
+    assert (parameter < before).all()
 
 
 def test_an_optimizer_that_does_not_take_an_argument_says_so() -> None:
