@@ -277,21 +277,26 @@ def _choose_interface(config: RunConfig, plan: Plan, place: str) -> str:
 def _record_folder(run_id: str, config: RunConfig, plan: Plan) -> Iterator[Path]:
     """Yield the record's folder, or a temporary one with the files that ranks need.
 
+    Where no supervisor on this host has made the ranks' folder for temporary files, this makes it.
     Raises DistrainError where that cannot be written.
     """
-    if shared := os.environ.get("DISTRAIN_RUN"):
+    shared = os.environ.get("DISTRAIN_RUN")
+    if shared and not plan.scheduled:
         yield Path(shared)
         return
     with ExitStack() as stack:
-        state = RunState(run_id=run_id, created=time.time(), plan=plan)
         try:
-            folder = stack.enter_context(scratch_folder("node-")) / run_id
-            with make_folder(folder, config, state):
-                (folder / TOKEN_FILE_NAME).touch(0o600)
-                (folder / TOKEN_FILE_NAME).write_text(read_own_token())
+            scratch = stack.enter_context(scratch_folder("node-"))
+            folder = Path(shared) if shared else scratch / run_id
+            if not shared:
+                state = RunState(run_id=run_id, created=time.time(), plan=plan)
+                with make_folder(folder, config, state):
+                    (folder / TOKEN_FILE_NAME).touch(0o600)
+                    (folder / TOKEN_FILE_NAME).write_text(read_own_token())
         except OSError as error:
             text = f"cannot write the ranks' files to a temporary folder: {explain(error)}"
             raise DistrainError(f"{text}; choose another folder with TMPDIR") from None
+        os.environ[SCRATCH_FOLDER] = str(scratch)
         yield folder
 
 
@@ -302,8 +307,6 @@ def _rank_environment(
     variables = launcher_environment(config, plan, folder, addresses)
     if "DISTRAIN_RUN" in os.environ:  # use the token file given in this process's environment
         variables[TOKEN_FILE_VARIABLE] = os.environ[TOKEN_FILE_VARIABLE]
-    else:
-        variables[SCRATCH_FOLDER] = str(folder.parent)
     return {**variables, "DISTRAIN_NODE": str(identity.node)}
 
 

@@ -23,15 +23,17 @@ with scratch_folder() as folder:
     time.sleep(600)
 """
 NODE_AGENT = """
-import time
+import os, time
 from distrain.runners.config.planning import plan_here
 from distrain.runners.config.schema import RunConfig
 from distrain.runners.launchers.node import _record_folder
-config = RunConfig(devices="cpu:2")
-with _record_folder("run", config, plan_here(config)) as folder:
-    print(folder.parent, flush=True)
+config = RunConfig(launcher=LAUNCHER)
+with _record_folder("run", config, plan_here(config)):
+    print(os.environ["DISTRAIN_SCRATCH"], flush=True)
     time.sleep(600)
 """
+JOINED = "import os; os.environ.pop('DISTRAIN_RUN', None); LAUNCHER = 'torchrun'" + NODE_AGENT
+SCHEDULED = "import os; os.environ['DISTRAIN_RUN'] = '/shared'; LAUNCHER = 'slurm'" + NODE_AGENT
 # A process that is killed while it has a socket and a semaphore of multiprocessing.
 CHILD = """
 import multiprocessing, os, signal
@@ -76,7 +78,9 @@ def start_rank(folder: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(["sleep", "600"], env=environment, text=True)
 
 
-@pytest.mark.parametrize("program", [OWNER, NODE_AGENT], ids=["supervisor", "node"])
+@pytest.mark.parametrize(
+    "program", [OWNER, JOINED, SCHEDULED], ids=["supervisor", "joined", "slurm"]
+)
 def test_the_next_run_removes_what_a_killed_one_has_left_and_nothing_else(
     program: str, parent: Path
 ) -> None:
