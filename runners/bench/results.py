@@ -79,12 +79,14 @@ def widest_interval(definition: Definition, state: BenchState) -> float:
     """Return the precision of the least precise ratio, as a fraction of the ratio.
 
     If there is only one candidate, it is the precision of its rate; infinity if one is not known,
-    also because a candidate was measured in too few rounds. Excluded candidates do not count.
+    also because a candidate was measured in too few rounds, or in none: a bench that is resumed
+    measures again what had failed. Excluded candidates do not count.
     """
+    included = definition.configs.keys() - state.excluded.keys()
     measured = {
         name: rounds
         for name, rounds in _group_measurements(definition, state).items()
-        if name not in state.excluded
+        if name in included
     }
     baseline = _choose_baseline(definition, state, measured)
     family = _count_ratios(definition, measured)
@@ -92,7 +94,7 @@ def widest_interval(definition: Definition, state: BenchState) -> float:
     rate = rate_getter(state.unit)
     needed = max(2, min(definition.rules.min_rounds, state.rounds))
     ratios = _ratios_to(baseline, measured, rate, min_rounds=needed, family=family)
-    if len(ratios) < len(measured) - 1:
+    if len(ratios) < len(included) - 1:
         return inf
     intervals = [
         *ratios.values(),

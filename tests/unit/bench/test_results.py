@@ -109,6 +109,15 @@ def test_an_excluded_candidate_does_not_count_for_the_precision() -> None:
     assert widest_interval(BOTH, wild) < 0.03
 
 
+def test_a_candidate_that_was_never_measured_counts_once_a_bench_is_resumed() -> None:
+    """`resume` takes back what was excluded; the bench would end, and the reason would be lost."""
+    configs = {**BOTH.configs, "half": config(train__threads=2, precision="bf16")}
+    made = definition(configs, repeats=20, seconds=5.0)
+    rates = [100 * each for each in WIGGLE]
+    resumed = state({"single": rates, "half": rates}, made)
+    assert widest_interval(made, resumed) == inf
+
+
 def test_an_excluded_candidate_stays_in_the_table_with_its_reason() -> None:
     found = comparison({"single": [100.0]}, excluded={"ddp": "failed in round 1: no memory"})
     assert found.candidates[1].problem == "failed in round 1: no memory"
