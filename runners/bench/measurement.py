@@ -203,13 +203,15 @@ def _wait_until_measured(
 ) -> MeasuredPart | None:
     """Wait until the run has been measured for long enough, reached the target, or ended.
 
-    Return the part in the first case, so that what follows changes nothing.
+    Return the part in the first case, so that what follows changes nothing. Raises DistrainError
+    if the run hangs.
     """
     patience = Patience(definition.rules)
     while run.attend():
         if is_stopping():
             raise BenchStoppedError
         began = time.thread_time()
+        is_stalled = _is_stalled(run.record)
         if definition.target is not None:
             if _has_reached(definition.target, run.record):
                 return None
@@ -218,10 +220,19 @@ def _wait_until_measured(
             is_measured = part.complete and part.steady
             if is_measured and _have_all_ranks_reached(part.until, run.record):
                 return part
-            if patience.is_over(part, time.monotonic()):
+            if patience.is_over(part, time.monotonic()) and not is_stalled:
                 return None
         time.sleep(max(POLL_S, PAUSE_FACTOR * (time.thread_time() - began)))
     return None
+
+
+def _is_stalled(record: Record) -> bool:
+    """Return whether the run stalls, which may pass. Raises DistrainError if that lasts long."""
+    stall = record.state.current_stall
+    now = time.time()
+    if stall and now - stall.since > max(STALL_S, record.config.report.stall_s):
+        raise DistrainError(stall.describe(now))
+    return stall is not None
 
 
 def _have_all_ranks_reached(step: int, record: Record) -> bool:

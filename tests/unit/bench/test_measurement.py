@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
 
 from distrain.runners.bench import measurement
+from distrain.runners.bench.definition import Target, make
+from distrain.runners.bench.measured_part import STALL_S
 from distrain.runners.bench.measurement import BenchStoppedError, TooShortError, measure
+from distrain.runners.errors import DistrainError
+from distrain.runners.records.stall import RankPosition, Stall
 from distrain.runners.runs import Run
 from tests.support.benches import config, definition
 from tests.support.records import RunBuilder
@@ -29,5 +34,30 @@ def test_a_run_that_a_person_has_stopped_is_no_measurement(
             queue=False,
             environment={},
             is_stopping=lambda: is_bench_stopping,
+            on_launch=lambda _: None,
+        )
+
+
+@pytest.mark.parametrize("target", [None, Target(metric="top1", value=0.9)])
+def test_a_run_that_hangs_is_no_measurement_and_not_waited_for_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: Target | None
+) -> None:
+    """It was steady before, for less time than asked for."""
+    hung = RunBuilder(tmp_path, ago=STALL_S + 100).steps(40)
+    since = time.time() - STALL_S - 5
+    at = RankPosition(rank=1, since=since, step=40, phase="data")
+    hung.writer.set_state(stall=Stall(since=since, ranks=[1], positions=[at]))
+    monkeypatch.setattr(measurement, "launch", lambda *_, **__: Run(hung.record))
+    monkeypatch.setattr(measurement, "_end", lambda run: hung.end("stopped"))
+    with pytest.raises(DistrainError, match=r"no progress for 10 min .*: rank 1 is in data"):
+        measure(
+            make({"a": config()}, {"seconds": 1000.0}, target),
+            "a",
+            1,
+            folder=tmp_path,
+            cwd=str(tmp_path),
+            queue=False,
+            environment={},
+            is_stopping=lambda: False,
             on_launch=lambda _: None,
         )
