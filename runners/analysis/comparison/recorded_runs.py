@@ -40,7 +40,8 @@ ONE_RUN_EACH = (
     "one run of each cannot show how much two launches of the same config differ; a bench can"
 )
 NO_STEPS = "has no measured rate: no step of the script was recorded"
-DATA_KEYS = ("data.name", "data")  # of presets, and as scripts declare it
+# Which samples are evaluated: of presets, and as scripts declare it.
+DATA_KEYS = ("data.name", "data.root", "data.eval_limit", "data")
 AS_REPORTED = "evaluations, logged values and samples of scripts are as the scripts report them"
 
 

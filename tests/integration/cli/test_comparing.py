@@ -357,8 +357,10 @@ def test_the_runs_that_match_a_filter_are_compared_in_words(
     text = distrain("compare", "--filter", "lr<0.2").stdout
     assert "b is best by top1: 98.10 % against 97.50 %; one run each, so no statement" in text
     assert "outside" not in text
-    fabricate("c", **{"data.name": "text", "train.lr": 0.1}).steps(20).evaluation(0.99).end()
-    assert "is best by" not in distrain("compare", "a", "c").stdout  # on other data
+    other_data = {"data.name": "text"}, {"data.root": "/other"}, {"data.eval_limit": 8}
+    for name, data in zip("cde", other_data, strict=True):
+        fabricate(name, **data, **{"train.lr": 0.3}).steps(20).evaluation(0.99).end()
+        assert "is best by" not in distrain("compare", "a", name).stdout
     refused = distrain("compare", "--filter", "lr>1")
     assert refused.returncode == 2
     assert "matches lr>1" in refused.stderr
