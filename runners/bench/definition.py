@@ -40,7 +40,8 @@ class Target(Section, frozen=True):
         Meta(
             ge=-MOST,
             le=MOST,
-            description="Reached at or above this value; for a loss or perplexity at or below it.",
+            description="Reached at or above this value; for a loss or perplexity, and where "
+            "checkpoint.best_is is min, at or below it.",
         ),
     ]
 
@@ -48,10 +49,13 @@ class Target(Section, frozen=True):
         """Return the target as it is printed: "top1 95.00 %"."""
         return formatting.metric(self.metric, self.value)
 
-    def is_reached_by(self, value: float | None) -> bool:
+    def is_reached_by(self, value: float | None, config: RunConfig) -> bool:
+        """Return whether this value is as good as the target, of a run with this config."""
         if value is None:
             return False
-        is_least_best = formatting.best_is(self.metric) == "min"
+        chosen = config.checkpoint
+        given = chosen.best_is if chosen.best == self.metric else None
+        is_least_best = (given or formatting.best_is(self.metric)) == "min"
         return value <= self.value if is_least_best else value >= self.value
 
 

@@ -188,14 +188,14 @@ def seconds_to_target(target: Target, record: Record) -> float | None:
     if began is None:
         return None
     for evaluation in record.evaluations():
-        if _reaches(target, evaluation):
+        if _reaches(target, evaluation, record.config):
             return evaluation.time - began
     return None
 
 
-def _reaches(target: Target, evaluation: Evaluation) -> bool:
+def _reaches(target: Target, evaluation: Evaluation, config: RunConfig) -> bool:
     metric = evaluation.metrics.get(target.metric)
-    return metric is not None and target.is_reached_by(metric.value)
+    return metric is not None and target.is_reached_by(metric.value, config)
 
 
 def _wait_until_measured(

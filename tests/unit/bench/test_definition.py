@@ -207,16 +207,24 @@ def test_problems_are_reported_for_each_candidate() -> None:
 
 
 def test_a_loss_is_reached_from_above_and_a_share_from_below() -> None:
-    assert Target(metric="loss", value=0.1).is_reached_by(0.05)
-    assert Target(metric="top1", value=0.9).is_reached_by(0.95)
-    assert not Target(metric="top1", value=0.9).is_reached_by(None)
+    assert Target(metric="loss", value=0.1).is_reached_by(0.05, config())
+    assert Target(metric="top1", value=0.9).is_reached_by(0.95, config())
+    assert not Target(metric="top1", value=0.9).is_reached_by(None, config())
+
+
+def test_a_target_is_reached_from_the_side_that_the_config_calls_better() -> None:
+    target = Target(metric="mae", value=0.1)
+    chosen = config(checkpoint__best="mae", checkpoint__best_is="min")
+    other = config(checkpoint__best="top1", checkpoint__best_is="min")
+    assert [target.is_reached_by(each, chosen) for each in (0.5, 0.05)] == [False, True]
+    assert [target.is_reached_by(each, other) for each in (0.5, 0.05)] == [True, False]
 
 
 @pytest.mark.parametrize("metric", ["perplexity", "bits_per_byte", "val_loss"])
 def test_what_follows_from_a_loss_is_reached_from_above_too(metric: str) -> None:
     target = Target(metric=metric, value=10.0)
-    assert target.is_reached_by(9.0)
-    assert not target.is_reached_by(250.0)
+    assert target.is_reached_by(9.0, config())
+    assert not target.is_reached_by(250.0, config())
 
 
 @pytest.mark.parametrize(
