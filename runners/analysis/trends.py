@@ -100,7 +100,8 @@ def find_memory_growth(record: Record) -> MemoryGrowth | None:
 def _memory_growths(record: Record, series: Series[Any], column: str) -> Iterator[MemoryGrowth]:
     steps = record.curve(STEPS, 0, columns=("step",), points=CURVE_POINTS)
     attempts = record.attempts()
-    start = attempts[-1].step if attempts else 0
+    facts = record.state.facts
+    start = attempts[-1].step if attempts else facts.start_step if facts else 0
     grown: dict[int, Trend] = {}
     for key, curve in record.curves(series, columns=(column,), points=CURVE_POINTS).items():
         at_step = [_step_at(time, steps["time"], steps["step"]) for time in curve["time"]]
