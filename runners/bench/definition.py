@@ -207,10 +207,14 @@ def plans(definition: Definition, cwd: str | None = None) -> dict[str, Plan]:
     """
     found: dict[str, Plan] = {}
     problems: list[tuple[str, str]] = []
+    target = definition.target
+    if target and formatting.is_accuracy(target.metric) and target.value > 1:
+        text = f"{target.metric} is at most 1, which is 100%, not {target.value:g}"
+        problems.append(("target.value", text))
     for name, config in definition.configs.items():
         try:
             found[name] = require_one_host(check(config, cwd))
-            _check_measurable(config, definition.target)
+            _check_measurable(config, target)
         except ConfigError as error:
             for key, text in error.problems:
                 problems.append((f"{name}: {key}" if key else name, text))

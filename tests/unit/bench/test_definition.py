@@ -152,6 +152,12 @@ def test_an_unreachable_target_is_refused() -> None:
             bench.make({"a": config()}, {}, target)
 
 
+def test_a_share_whose_percent_sign_was_forgotten_is_refused_before_the_start() -> None:
+    made = bench.make({"a": config()}, {}, Target(metric="top1", value=95.0))
+    assert Definition.from_toml(made.to_toml()) == made  # a bench of an older version is read
+    assert problems(made) == {"target.value": "top1 is at most 1, which is 100%, not 95"}
+
+
 def test_strategy_launcher_and_precision_may_differ() -> None:
     defined = bench.make(bench.candidates(["single", "dp", "allreduce", "ddp", "amp"], {}), {})
     plans = bench.plans(defined)
