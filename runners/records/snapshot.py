@@ -70,11 +70,11 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
 
     `epoch` is the current one, counted from 1 (0 before the first step). `fraction` is the part of
     all steps that is done, including those before a resume. `eta` is the seconds to the end at
-    the pace of the last minute; it is unknown in a stall, and then `samples_per_s` is 0. `last` is
-    the last evaluation, `best` the one at which the best checkpoint was saved. `repeated_steps`
-    were discarded because ranks were restarted; until step `repeats_until` is done again, the run
-    is recovering (0: it is not). `logged_names` are all names that a script or a task has logged,
-    `logged` the last values of the first MOST_VALUES of them.
+    the pace of the last minute, at most to the limit of `train.max_time_s`; it is unknown in a
+    stall, and then `samples_per_s` is 0. `last` is the last evaluation, `best` the one at which the
+    best checkpoint was saved. `repeated_steps` were discarded because ranks were restarted; until
+    step `repeats_until` is done again, the run is recovering (0: it is not). `logged_names` are all
+    names that a script or a task has logged, `logged` the last values of the first MOST_VALUES.
     """
 
     time: float
@@ -255,7 +255,11 @@ class Follower:
         seconds = last.time - curve["time"][0] + curve["seconds"][0]
         if seconds <= 0:  # the clock was set back
             return None
-        return (total_steps - step) * seconds / steps
+        left = (total_steps - step) * seconds / steps
+        limit, facts = self.record.config.train.max_time_s, self.state.facts
+        if limit is not None and facts is not None:
+            left = min(left, max(0.0, facts.time + limit - time.time()))
+        return left
 
 
 def _rank_now(

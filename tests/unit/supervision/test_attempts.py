@@ -66,7 +66,7 @@ from distrain.runners.records.writer import RecordWriter
 from distrain.runners.supervision.attempts import Attempts
 from distrain.runners.supervision.supervisor import Supervisor
 from tests.support.full_disk import Disk
-from tests.support.records import make_window
+from tests.support.records import RunBuilder, make_window
 
 CONFIG = RunConfig.from_dict({"devices": "cpu:2"})
 
@@ -632,6 +632,16 @@ def test_the_remaining_time_leaves_out_a_stall(writer: RecordWriter) -> None:
         writer.commit()
         follower.new_events()
         assert follower.snapshot().eta == pytest.approx(50.0, rel=0.02)
+
+
+@pytest.mark.parametrize("limit_s", [None, 50.0])
+def test_the_remaining_time_ends_at_the_limit(tmp_path: Path, limit_s: float | None) -> None:
+    changes = {"train.epochs": 1000, "train.max_time_s": limit_s}
+    run = RunBuilder(tmp_path, ago=100, **changes).steps(40)
+    with run.record as record:
+        eta = Follower(record).snapshot().eta
+    assert eta is not None
+    assert (eta > 0) == (limit_s is None)
 
 
 # --- figures computed from samples -------------------------------------------------------------
