@@ -139,6 +139,24 @@ def test_only_live_runs_are_read_again(ended: Make, make: Make) -> None:
         record.close()
 
 
+def test_the_results_of_a_run_that_has_ended_are_those_of_the_whole_run(
+    ended: Make, make: Make
+) -> None:
+    live, old = make("live").steps(2), ended("old")
+    records = [live.record, old.record]
+    comparer = ComparisonFeed(records, marks.first_marks(2))
+    comparer.read(VIEW)
+    live.steps(40).end()
+    assert comparer.has_changed()
+    frame = comparer.read(VIEW)
+    expected = compare(live, old)
+    assert frame.runs[0].rate is not None
+    assert [run.rate for run in frame.runs] == [run.rate for run in expected.runs]
+    assert frame.results == expected.results
+    for record in records:
+        record.close()
+
+
 def test_runs_of_one_name_are_distinguished() -> None:
     rows = [
         RunRow(id=f"20260101-000000-ddp-{tail}", created=0, status="failed", name=name)

@@ -244,7 +244,9 @@ class ComparisonFeed:
     def __init__(self, records: Sequence[Record], marks: Sequence[Mark]) -> None:
         self._marks = marks
         self._runs = [_RunReader(record) for record in records]
-        self._result: tuple[float, ComparisonResult] = (-inf, ComparisonResult())
+        # The time of the last comparison, and whether a run was live then.
+        self._compared = (-inf, True)
+        self._result = ComparisonResult()
         self._known_charts: set[str] = set()
 
     def has_changed(self) -> bool:
@@ -285,11 +287,12 @@ class ComparisonFeed:
 
     def _compare(self, live: bool) -> ComparisonResult:
         """Compare live runs at intervals, because that reads much, and ended runs once."""
-        compared_at, result = self._result
-        if time.monotonic() - compared_at >= (RESULT_S if live else inf):
-            result = compare_records([run.record for run in self._runs])
-            self._result = time.monotonic(), result
-        return result
+        compared_at, was_live = self._compared
+        is_due = time.monotonic() - compared_at >= RESULT_S if live else was_live
+        if is_due:
+            self._result = compare_records([run.record for run in self._runs])
+            self._compared = time.monotonic(), live
+        return self._result
 
 
 class ComparisonResult(NamedTuple):
