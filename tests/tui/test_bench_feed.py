@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from rich.style import Style
 
+from distrain.runners.bench import folder
 from distrain.runners.config.presets import load_preset
 from distrain.runners.errors import DistrainError
 from distrain.runners.records.trash import restore
@@ -66,6 +67,19 @@ def test_a_bench_that_was_moved_to_the_trash_is_missed_and_found_again(runs_dir:
     restore(trash)
     assert feed.has_changed()
     assert feed.read().state.status == "completed"
+
+
+def test_a_bench_whose_process_was_killed_is_read_again(
+    runs_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = make_bench(runs_dir, status="running", begun=1)
+    feed = BenchFeed(bench)
+    assert feed.has_changed()
+    assert feed.read().state.live
+    monkeypatch.setattr(folder, "is_running", lambda *_: False)  # nobody writes its state again
+    assert feed.has_changed()
+    assert not feed.read().state.live
+    assert not feed.has_changed()
 
 
 def test_a_bench_whose_run_waits_in_the_queue_is_queued(runs_dir: Path) -> None:

@@ -73,10 +73,12 @@ class BenchFeed:
         except OSError:
             self._last_stamp = None
             return True
-        stamp = stat.st_mtime_ns, stat.st_size
+        # A process that was killed writes nothing more, so compare whether it is alive as well.
+        live = self.bench.is_live
+        stamp = stat.st_mtime_ns, stat.st_size, live
         changed = stamp != self._last_stamp
         self._last_stamp = stamp
-        return changed or self._comparison is None or self.bench.is_live
+        return changed or self._comparison is None or live
 
     def read(self) -> BenchFrame:
         """Return the bench as it is now; raises DistrainError if it cannot be read."""
