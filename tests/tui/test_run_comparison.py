@@ -11,6 +11,7 @@ from rich.text import Text
 
 from distrain.runners import formatting
 from distrain.runners.analysis.comparison import recorded_runs, sentences
+from distrain.runners.protocol.events import ScriptSettings
 from distrain.runners.records.snapshot import Follower
 from distrain.tui import marks
 from distrain.tui.data.chart_source import ChartView
@@ -263,6 +264,19 @@ def test_the_sentences_are_those_of_the_command_line(ended: Make) -> None:
     assert "four is 2.00× two (95 % CI 2.00–2.00)" in found.results
     assert found.unequal == sentences.describe_unequal(expected)
     assert [run.ratio for run in found.runs] == [each.ratio for each in expected.candidates]
+
+
+def test_rates_have_the_unit_of_the_comparison(make: Make, ended: Make) -> None:
+    script = make("script", script={"path": "train.py"})
+    script.writer.add(ScriptSettings(time=0.0, rank=0, sources={"steps": "distrain.step()"}))
+    short = make("short").steps(2)  # without a step after its warm-up
+    found = compare(script.steps(40).end(), ended("preset"), short)
+    assert found.unit == "steps/s"
+    head, *rows = summary_lines(found.runs, [Style()] * 3, 120, unit=found.unit)
+    assert "steps/s" in head.plain
+    assert "samples/s" not in head.plain
+    assert ["10.0 median" in row.plain for row in rows] == [True, True, False]
+    assert "now" not in rows[2].plain
 
 
 def test_runs_that_do_not_match_are_called_unequal(ended: Make) -> None:

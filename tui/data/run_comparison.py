@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from distrain.runners import formatting
+from distrain.runners.analysis.comparison.model import Unit
 from distrain.runners.analysis.interval import Interval
 from distrain.runners.config.field_types import SCRIPT
 from distrain.runners.config.toml import flatten
@@ -41,8 +42,8 @@ class ComparedRun(NamedTuple):
     """One of the runs. `name` and `mark` are unique among them.
 
     `settings` are its config and environment by key. `logged` are curves of what a script has
-    logged, of those `logged_names` that are shown. `rate` is its median samples/s without warm-up,
-    `ratio` that rate divided by the first run's.
+    logged, of those `logged_names` that are shown. `rate` is its median rate without warm-up, in
+    the unit of the comparison, `ratio` that rate divided by the first run's.
     """
 
     row: RunRow
@@ -85,6 +86,7 @@ class ComparisonFrame(NamedTuple):
     unchecked: str = ""
     logged_names: Sequence[str] = ()
     known_charts: Set[str] = frozenset()
+    unit: Unit = "samples/s"
 
 
 class SettingValues(NamedTuple):
@@ -283,6 +285,7 @@ class ComparisonFeed:
             result.unchecked,
             order_names(run.logged_names for run in runs),
             frozenset(self._known_charts),
+            result.unit,
         )
 
     def _compare(self, live: bool) -> ComparisonResult:
@@ -303,6 +306,7 @@ class ComparisonResult(NamedTuple):
     unchecked: str = ""
     rates: Mapping[str, float | None] = MappingProxyType({})
     ratios: Mapping[str, Interval | None] = MappingProxyType({})
+    unit: Unit = "samples/s"
 
 
 def compare_records(records: Sequence[Record]) -> ComparisonResult:
@@ -322,6 +326,7 @@ def compare_records(records: Sequence[Record]) -> ComparisonResult:
         sentences.describe_unchecked(found.unchecked),
         dict(zip(ids, rates, strict=True)),
         dict(zip(ids, ratios, strict=True)),
+        found.unit,
     )
 
 

@@ -8,6 +8,7 @@ from rich.style import Style
 from rich.text import Text
 
 from distrain.runners import formatting
+from distrain.runners.analysis.comparison.model import Unit
 from distrain.runners.analysis.comparison.sentences import format_interval, format_ratio
 from distrain.tui.data.run_comparison import (
     ComparedRun,
@@ -36,7 +37,7 @@ class RunSummaries(TextPane):
     def show(self, found: ComparisonFrame, hint: str = "") -> None:
         runs = found.runs
         styles = [legible_style(run.mark.colour, self.background_colors[1]) for run in runs]
-        lines = summary_lines(runs, styles, self.width, hint)
+        lines = summary_lines(runs, styles, self.width, hint, found.unit)
         self.fixed = len(lines) - len(runs)
         self.put([*lines, *result_lines(found, self.width)])
 
@@ -116,9 +117,10 @@ def lists_of_values(
     return lines
 
 
+RATE = "rate"  # its header is the unit
 COLUMNS = (
     TableColumn("status", 11, 2),
-    TableColumn("samples/s", 14),
+    TableColumn(RATE, 14),
     TableColumn("ratio", 7, 1),
     TableColumn("95 % interval", 13, 5),
     TableColumn("metric", 14),
@@ -130,7 +132,11 @@ LEAST_NAME = 16  # cells
 
 
 def summary_lines(
-    runs: Sequence[ComparedRun], styles: Sequence[Style], width: int, hint: str = ""
+    runs: Sequence[ComparedRun],
+    styles: Sequence[Style],
+    width: int,
+    hint: str = "",
+    unit: Unit = "samples/s",
 ) -> list[Text]:
     """Return the header and a row per run, fitted to a width. The hint is in the header, or above
     it where it does not fit there.
@@ -148,11 +154,12 @@ def summary_lines(
     is_above = len(title) > name
     head = _cell("  run" if is_above else title, name, Style(dim=True))
     for column in columns:
-        head.append(" ").append_text(align(Text(column.name, "dim"), column))
+        heading = unit if column.name == RATE else column.name
+        head.append(" ").append_text(align(Text(heading, "dim"), column))
     lines = [_cell(f"  {hint}", width, Style(dim=True)), head] if is_above else [head]
     for run, style in zip(runs, styles, strict=True):
         line = _cell(f"{run.mark.shape} {run.name}", name, style)
-        texts = _figures(run)
+        texts = _figures(run, unit)
         for column in columns:
             line.append(" ").append_text(align(texts[column.name], column))
         lines.append(line)
@@ -169,14 +176,14 @@ def result_lines(found: ComparisonFrame, width: int) -> list[Text]:
     return lines
 
 
-def _figures(run: ComparedRun) -> dict[str, Text]:
+def _figures(run: ComparedRun, unit: Unit) -> dict[str, Text]:
     row = run.row
     ratio = run.ratio
     done = f" {100 * row.fraction:.0f} %" if row.live and row.fraction is not None else ""
     value = formatting.metric(row.metric, row.value) if row.metric else formatting.MISSING
     return {
         "status": Text(done.strip() or row.status, STATUSES.get(row.status, UNKNOWN)[1]),
-        "samples/s": _rate(run),
+        RATE: _rate(run, unit),
         "ratio": Text(format_ratio(ratio.value) if ratio else formatting.MISSING),
         "95 % interval": Text(format_interval(ratio) if ratio else formatting.MISSING),
         "metric": Text(value),
@@ -186,10 +193,12 @@ def _figures(run: ComparedRun) -> dict[str, Text]:
     }
 
 
-def _rate(run: ComparedRun) -> Text:
-    """Return the rate with what it is: the median without warm-up, else that of the table."""
+def _rate(run: ComparedRun, unit: Unit) -> Text:
+    """Return the rate with what it is: the median without warm-up, else that of the table, which
+    is in samples.
+    """
     rate, kind = run.rate, "median"
-    if rate is None:
+    if rate is None and unit == "samples/s":
         rate, kind = run.row.samples_per_s, "now" if run.row.live else "mean"
     if rate is None:
         return Text(formatting.MISSING)
