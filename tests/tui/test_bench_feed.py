@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,21 @@ def test_a_live_bench_is_followed_until_it_has_ended(runs_dir: Path) -> None:
     assert (last_row().live, last_row().step) == (False, 9)
     bench.remove()
     assert [gone for news in lister.scan() for gone in news.gone] == [bench.id]
+
+
+def test_a_bench_that_another_program_resumes_is_live_again(runs_dir: Path) -> None:
+    bench = make_bench(runs_dir, status="running", begun=1)
+    change(bench, status="stopped", ended=1.0)
+    scanner = RunScanner(runs_dir)
+    os.utime(runs_dir, (0, 0))  # no run was added since, and a scan of the folder tells so
+    assert [row.live for news in scanner.scan() for row in news.rows] == [False]
+    assert [*scanner.scan()] == [*scanner.scan_states()] == []
+    change(bench, status="running", ended=None)
+    assert {row.live for news in scanner.scan_states() for row in news.rows} == {True}
+    change(bench, status="stopped", ended=1.0)
+    assert {row.live for news in scanner.scan() for row in news.rows} == {False}
+    change(bench, status="running", ended=None)
+    assert {row.live for news in scanner.scan() for row in news.rows} == {True}
 
 
 def test_a_bench_that_was_moved_to_the_trash_is_missed_and_found_again(runs_dir: Path) -> None:

@@ -17,7 +17,7 @@ import msgspec
 from distrain.runners.errors import DistrainError
 from distrain.runners.records.flat_config import FlatConfig, read_flat_config
 from distrain.runners.records.run_folder import RunFolder
-from distrain.tui.data.run_rows import RunRow, ended_row, live_row
+from distrain.tui.data.run_rows import BENCH, RunRow, ended_row, live_row
 
 if TYPE_CHECKING:
     from distrain.runners.bench import Bench
@@ -46,8 +46,8 @@ class FolderChanges(NamedTuple):
 class RunScanner:
     """Scans a runs folder repeatedly. Not thread-safe.
 
-    A scan of a folder without live runs costs one stat. `has_more` says that details are left to
-    read by another scan.
+    A scan of a folder without live runs costs one stat, and one for each bench. `has_more` says
+    that details are left to read by another scan.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -72,6 +72,7 @@ class RunScanner:
         """Yield the changes in batches: a small one first, details last."""
         problems_before = dict(self._problems)
         yield from self._scan_folder(oldest_first)
+        yield from self._scan_ended_benches()
         found = [row for name in sorted(self._lost) if (row := self._read(name)) is not None]
         if found:
             yield FolderChanges(rows=found)
@@ -90,6 +91,7 @@ class RunScanner:
         does not see the table wants to know. It costs a stat of each live run.
         """
         yield from self._scan_folder(oldest_first=False)
+        yield from self._scan_ended_benches()
         names = [name for name in (*self._live, *self._benches) if self._has_new_state(name)]
         rows = [row for name in names if (row := self._follow(name)) is not None]
         if rows:
@@ -133,6 +135,13 @@ class RunScanner:
                 size *= GROWTH
         if batch:
             yield FolderChanges(rows=batch)
+
+    def _scan_ended_benches(self) -> Iterator[FolderChanges]:
+        """Yield benches that were resumed in their own folders: the runs folder has not changed."""
+        ended = [name for name, row in self._rows.items() if row.kind == BENCH and not row.live]
+        rows = [row for name in ended if (row := self._read_if_changed(name)) is not None]
+        if rows:
+            yield FolderChanges(rows=rows)
 
     def _names(self) -> list[str]:
         self._problems.pop("", None)
