@@ -538,6 +538,33 @@ def test_a_preset_that_is_deleted_meanwhile_is_not_replaced_without_a_word() -> 
     on_screen(steps)
 
 
+def test_a_preset_that_is_edited_meanwhile_is_launched_only_as_it_is_shown(
+    launched: list[dict[str, Any]],
+) -> None:
+    user_folder().mkdir(parents=True)
+    settings.save(settings.Settings(preset="mine"))
+    file = user_folder() / "mine.toml"
+    args = 'data = {name = "synthetic", args = {noise = nan}}'  # nan is not equal to nan
+    file.write_text(f"train.epochs = 3\n{args}\n")
+
+    async def steps(pilot: Pilot[None], screen: LaunchScreen) -> None:
+        await pilot.press(*LR, *"0.05", "enter")
+        file.write_text(f"train.epochs = 4\n{args}\n")
+        await pilot.press("ctrl+r")
+        said = "mine was changed meanwhile; read what it says now"
+        await until(pilot, lambda: said in messages(pilot.app), "said")
+        await until(pilot, lambda: screen.preview.is_current, "previewed")
+        assert launched == []
+        assert screen.drafts.current
+        assert screen.drafts.current.config.train.epochs == 4
+        await pilot.press("ctrl+r")
+        await until(pilot, lambda: bool(launched), "launched")
+
+    on_screen(steps)
+    train = launched[0]["config"].train
+    assert (train.epochs, train.lr) == (4, 0.05)
+
+
 def test_damaged_changes_and_scripts_are_kept_and_said_once() -> None:
     draft_store.path().parent.mkdir(parents=True)
     for path in (draft_store.path(), recent_scripts.path()):

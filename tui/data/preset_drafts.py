@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 
 from distrain.runners.bench.candidate_texts import name_scripts
-from distrain.runners.config.presets import Preset
+from distrain.runners.config.presets import Preset, list_file
 from distrain.runners.config.schema import RunConfig
 from distrain.tui.data import draft_store
 from distrain.tui.data.draft import Draft
@@ -69,6 +70,16 @@ class PresetDrafts:
             name for name, draft in self.by_name.items() if draft.config != draft.base or draft.axes
         ]
 
+    def find_changed_file(self) -> str:
+        """Return the current or a marked preset whose file is not as it was read; "" for none."""
+        for name in (self.current_name, *self.marked):
+            preset = self.presets.get(name)
+            if preset is None or preset.origin == "script":
+                continue
+            if _as_text(list_file(Path(preset.path)).config) != _as_text(preset.config):
+                return Path(name).name
+        return ""
+
     @property
     def bench_configs(self) -> dict[str, RunConfig]:
         """Return the configs of the marked presets, by names that include their changes.
@@ -104,6 +115,11 @@ class PresetDrafts:
             self.marked.remove(name)
         else:
             self.marked.append(name)
+
+
+def _as_text(config: RunConfig | None) -> str:
+    """Return a config as text, in which nan is equal to nan."""
+    return "" if config is None else config.to_toml()
 
 
 def _key(name: str, is_script: bool) -> str:

@@ -220,7 +220,11 @@ class LaunchScreen(AppScreen):
             self.distrain.refuse("the value being typed is not valid; esc cancels it")
 
     def on_form_pane_committed(self, event: FormPane.Committed) -> None:
-        event.act()
+        if name := self.drafts.find_changed_file():  # in an editor, while this screen is open
+            self.distrain.refuse(f"{name} was changed meanwhile; read what it says now")
+            self._read_presets()
+        else:
+            event.act()
 
     def _after_commit_of_draft(self, act: Callable[[Draft], None]) -> None:
         """Act on the draft of the current preset; refuse where its file cannot be read."""
