@@ -18,7 +18,7 @@ from textual.widgets import Input
 from textual.worker import WorkerFailed
 
 from distrain.models.errors import nearest
-from distrain.runners.errors import DistrainError
+from distrain.runners.errors import DistrainError, is_current_folder_deleted
 from distrain.runners.session import Session, runs_folder
 from distrain.tui import keymap, settings
 from distrain.tui.base_app import BaseApp
@@ -26,7 +26,7 @@ from distrain.tui.data.history import History
 from distrain.tui.marks import RunMarks
 from distrain.tui.screen_threads import ScreenThreads
 from distrain.tui.screens.app_screen import AppScreen
-from distrain.tui.screens.error_boundary import ErrorBoundary, explain
+from distrain.tui.screens.error_boundary import FOLDER_DELETED, ErrorBoundary, explain
 from distrain.tui.settings import Settings, SettingsError
 
 if TYPE_CHECKING:
@@ -200,6 +200,8 @@ class DistrainApp(ErrorBoundary, BaseApp):
 
         if isinstance(self.screen, LaunchScreen):
             self.refuse(self.screen.obstacle("app.new"))
+        elif is_current_folder_deleted():  # its screen would stay empty
+            self.refuse(FOLDER_DELETED)
         elif self.check_may_change():
             self.push_screen(LaunchScreen())
 

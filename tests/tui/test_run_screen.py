@@ -522,6 +522,9 @@ def test_a_current_folder_that_has_been_deleted_is_no_internal_error(
         app.clear_notifications()
         app.run_worker(lambda: Path("relative").absolute(), thread=True)
         await until(pilot, lambda: has_message(app, "start the app in another one"), "again")
+        app.clear_notifications()
+        await pilot.press("n")
+        await until(pilot, lambda: has_message(app, "start the app in another one"), "at a launch")
         assert app.screen is screen
         assert app.internal_errors == []
 
