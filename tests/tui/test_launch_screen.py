@@ -16,6 +16,7 @@ from textual.screen import Screen
 from textual.widgets import Input, Label, Static
 
 from distrain.runners import runs
+from distrain.runners.config import presets
 from distrain.runners.config.presets import load_preset, user_folder
 from distrain.runners.config.schema import differences
 from distrain.runners.errors import DistrainError
@@ -24,6 +25,7 @@ from distrain.tui import settings
 from distrain.tui.actions.session_controller import SessionController
 from distrain.tui.app import DistrainApp
 from distrain.tui.data import draft_store, recent_scripts
+from distrain.tui.data.preset_drafts import PresetDrafts
 from distrain.tui.dialogs import add_entry
 from distrain.tui.dialogs.dialog import ChoiceDialog
 from distrain.tui.dialogs.pick_one import PickOneDialog
@@ -502,6 +504,28 @@ def test_changes_to_a_preset_are_remembered() -> None:
 
     on_screen(steps)
     on_screen(next_time)
+
+
+def test_two_apps_keep_each_others_changes_to_one_preset() -> None:
+    """The second one is open since before the first one made its changes."""
+    first, second = PresetDrafts("ddp"), PresetDrafts("ddp")
+    for drafts in (first, second):
+        drafts.update(presets.listing())
+
+    def change(drafts: PresetDrafts, key: str, value: object) -> None:
+        assert drafts.current
+        drafts.keep(drafts.current.with_value(key, value))
+
+    change(first, "train.lr", 0.05)
+    change(first, "train.seed", 7)
+    change(second, "train.epochs", 3)
+    change(first, "train.seed", 0)  # as in the preset
+    stored = draft_store.load_changes()[0]
+    assert sorted(stored["ddp"]) == ["train.epochs=3", "train.lr=0.05"]
+    draft_store.path().unlink()
+    change(first, "train.lr", 0.02)
+    change(first, "train.seed", 8)
+    assert sorted(draft_store.load_changes()[0]["ddp"]) == ["train.lr=0.02", "train.seed=8"]
 
 
 def test_remembered_changes_apply_to_an_edited_preset_file() -> None:

@@ -25,6 +25,7 @@ class PresetDrafts:
         self.by_name: dict[str, Draft] = {}
         self.marked: list[str] = []
         self._unwritten: dict[str, list[str]] = {}  # changes by key, where the disk is full
+        self._written: dict[str, list[str]] = {}  # changes by key, as they were last
         self.notice = ""  # what the user has to know about the last update or change
 
     def update(self, presets: Sequence[Preset]) -> None:
@@ -32,7 +33,8 @@ class PresetDrafts:
         known = self.presets
         self.presets = {preset.name: preset for preset in presets}
         stored, self.notice = draft_store.load_changes()
-        changes = {**stored, **self._unwritten}
+        self._written = stored
+        changes = stored | self._unwritten
         self.by_name = {
             preset.name: Draft.of(
                 preset.name,
@@ -106,8 +108,9 @@ class PresetDrafts:
         """
         self.by_name[draft.name] = draft
         key = _key(draft.name, is_script=not draft.is_preset)
-        self._unwritten[key] = draft.assignments
-        self.notice = draft_store.save_changes(key, draft.assignments)
+        changes = self._unwritten[key] = draft.assignments
+        self.notice = draft_store.save_changes(key, changes, self._written.get(key, ()))
+        self._written[key] = changes
         del self._unwritten[key]
 
     def toggle_mark(self, name: str) -> None:
