@@ -475,6 +475,25 @@ def test_an_invalid_preset_file_is_shown_with_its_problem_and_not_launched(
     assert launched == []
 
 
+def test_a_missing_file_that_is_there_by_now_keeps_no_preset_from_running(
+    home: Path, launched: list[dict[str, Any]]
+) -> None:
+    file = home / "last.pt"
+    draft_store.save_changes("ddp", [f'checkpoint.load="{file}"'])
+
+    async def steps(pilot: Pilot[None], screen: LaunchScreen) -> None:
+        assert "there is no file" in text_of(screen, PreviewPane)
+        file.touch()
+        await pilot.press("ctrl+r")
+        await settled(pilot, screen)
+        await until(pilot, lambda: not screen.preview.problems, "looked again")
+        assert launched == []
+        await pilot.press("ctrl+r")
+        await until(pilot, lambda: bool(launched), "launched")
+
+    on_screen(steps)
+
+
 def test_the_command_is_copied() -> None:
     async def steps(pilot: Pilot[None], screen: LaunchScreen) -> None:
         await pilot.press("y", "y")

@@ -285,7 +285,7 @@ class LaunchScreen(AppScreen):
             self.refresh_bindings()
 
     def rebuild_preview(self, _: object = None) -> None:
-        """Build the preview again: Horovod may have been installed."""
+        """Build the preview again, as where Horovod may have been installed."""
         self.preview.latest = None
         self._paint()
         self.preview.build_soon(0)
@@ -301,6 +301,7 @@ class LaunchScreen(AppScreen):
     def _start(self, draft: Draft, queue: bool) -> None:
         if problems := self.preview.problems:
             self._refuse_problems(problems)
+            self.rebuild_preview()  # a missing file may be there by now
         else:
             where = launch_preview.launch_labels(self.preview.latest)[0].removeprefix("Launch")
             self._launch.start(draft, where, queue)
