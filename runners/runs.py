@@ -340,10 +340,10 @@ class Run:
         self._check_startable()
         if self.record.config.is_script:  # it finds its own checkpoint in the folder of this run
             return self.record.config.with_changes(changes or {})
-        checkpoint = self.record.last_checkpoint
+        checkpoint = self.record.resumes_from
         if checkpoint is None:
             raise DistrainError(f"run {self.id} has no checkpoint to resume from; rerun it")
-        changes = {"checkpoint.load": str(checkpoint), **(changes or {})}
+        changes = {"checkpoint.load": checkpoint, **(changes or {})}
         config = self.record.config.with_changes(changes)
         if limit := self.reached_limit(config):
             key, done = limit

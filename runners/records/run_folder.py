@@ -150,8 +150,19 @@ class RunFolder:
 
     @property
     def last_checkpoint(self) -> Path | None:
-        """The checkpoint from which a resumed run continues; a file of this record."""
+        """The last checkpoint that the run has written; a file of this record."""
         return last_checkpoint(self.dir / "checkpoints")
+
+    @property
+    def resumes_from(self) -> str | None:
+        """The checkpoint from which a resumed run continues; None if there is none.
+
+        A run that has not written one yet continues from that with which it began itself.
+        """
+        if own := self.last_checkpoint:
+            return str(own)
+        checkpoint = self.config.checkpoint
+        return checkpoint.load if checkpoint.keep else None
 
     @cached_property
     def config(self) -> RunConfig:

@@ -132,7 +132,7 @@ def read_failure(record: Record) -> FailureDetails | None:
         place = find_place(trace, cwd)
         if place is None:
             log_lines = [line for line in lines if not repeats(line.plain, error)][-LOG_LINES:]
-    has_checkpoint = bool(record.last_checkpoint)
+    has_checkpoint = bool(record.resumes_from)
     return FailureDetails(error, place, log_lines, has_checkpoint, record.config.is_script)
 
 

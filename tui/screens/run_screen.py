@@ -192,7 +192,7 @@ class RunScreen(LinkedPlotsScreen):
             self._is_stalled = not self._is_stalled
             self.refresh_bindings()
         if not (state.live or self._restart_key):
-            resumes = state.status != "completed" and self.run.record.last_checkpoint
+            resumes = state.status != "completed" and self.run.record.resumes_from
             self._restart_key = "run.resume" if resumes else "run.rerun"
             self.refresh_bindings()
             if self._was_live:
@@ -297,7 +297,7 @@ class RunScreen(LinkedPlotsScreen):
             return "The run has ended."
         if id == "run.resume" and state and state.live:
             return "The run has not ended."
-        if id == "run.resume" and not self.run.record.last_checkpoint:
+        if id == "run.resume" and not self.run.record.resumes_from:
             return "The run has no checkpoint."
         if id in ("run.fold", "run.folds") and not any(table.folds for table in self._tables):
             return "All rows are shown already."

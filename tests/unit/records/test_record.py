@@ -61,6 +61,7 @@ from distrain.runners.records.timeseries.run_curve import RANK_COLUMNS
 from distrain.runners.records.timeseries.series import GPU, HOST, PROCS, STEPS
 from distrain.runners.records.trash import find_in_trash, remove, require_unused, restore
 from distrain.runners.records.writer import RecordWriter
+from distrain.runners.runs import Run
 from distrain.runners.system.devices import Device
 from tests.support import ROOT
 from tests.support.full_disk import Disk
@@ -315,6 +316,26 @@ def test_a_run_whose_newest_checkpoint_was_deleted_resumes_from_the_one_before(
     assert record.last_checkpoint == checkpoints / "step-00000012.pt"
     record.last_checkpoint.unlink()
     assert record.last_checkpoint == checkpoints / "step-00000008.pt"
+
+
+@pytest.mark.parametrize(
+    ("keep", "own", "start"),
+    [(1, False, "parent.pt"), (1, True, "checkpoints/step-00000004.pt"), (0, False, None)],
+)
+def test_a_run_without_a_checkpoint_of_its_own_resumes_from_the_one_with_which_it_began(
+    keep: int, own: bool, start: str | None, tmp_path: Path
+) -> None:
+    (tmp_path / "parent.pt").touch()
+    changes = {"checkpoint.load": str(tmp_path / "parent.pt"), "checkpoint.keep": keep}
+    run = RunBuilder(tmp_path, **changes).end("failed")
+    if own:
+        (run.dir / "checkpoints" / "step-00000004.pt").touch()
+    if start is None:
+        with pytest.raises(DistrainError, match="has no checkpoint to resume from"):
+            Run(Record(run.dir)).resume_configs()
+    else:
+        [config] = Run(Record(run.dir)).resume_configs()
+        assert config.checkpoint.load == str((run.dir if own else tmp_path) / start)
 
 
 def test_a_folder_with_control_characters_is_no_record(folder: Path) -> None:
