@@ -9,6 +9,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from distrain.runners.analysis.diagnosis import diagnose
 from distrain.runners.analysis.trends import MIN_POINTS, fit_trend
@@ -19,7 +20,7 @@ from distrain.runners.records.reader import Record
 from distrain.runners.records.state import RunError
 from distrain.runners.records.writer import RecordWriter
 from distrain.runners.system.devices import Device
-from tests.support.records import completed_run
+from tests.support.records import RunBuilder, completed_run
 
 MIB = 2**20
 FACTS = Facts(
@@ -181,6 +182,19 @@ def test_memory_that_settles_or_oscillates_is_no_growth(
     used: Callable[[int], float], tmp_path: Path
 ) -> None:
     assert diagnose(completed_run(tmp_path, COMPUTING, samples=rss(used))).kind == "compute"
+
+
+def test_memory_that_settles_in_the_first_third_of_a_resumed_run_is_no_growth(
+    tmp_path: Path,
+) -> None:
+    run = RunBuilder(tmp_path)
+    run.step = 1000
+    run.writer.set_state(facts=structs.replace(FACTS, start_step=run.step))
+    for n in range(40):
+        run.steps(1)
+        used = 300 + 40 * min(n, 13) + 0.1 * n
+        run.writer.add(RankSample(time=run.now, rank=0, cpu=100.0, rss=used * MIB, processes=1))
+    assert diagnose(run.end().record).kind != "creeping"
 
 
 def test_memory_of_a_gpu_near_its_limit_comes_first(tmp_path: Path) -> None:
