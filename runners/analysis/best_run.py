@@ -8,6 +8,7 @@ from math import isfinite
 from typing import NamedTuple
 
 from distrain.runners import formatting
+from distrain.runners.protocol.events import Facts
 
 
 class BestRun(NamedTuple):
@@ -22,6 +23,19 @@ class BestRun(NamedTuple):
     sentence: str
 
 
+def best_metric(
+    chosen: str | None, direction: str | None, facts: Facts | None
+) -> tuple[str | None, str | None]:
+    """Return the metric by which a run chooses its best checkpoint, and "max" or "min".
+
+    `chosen` and `direction` are `checkpoint.best` and `checkpoint.best_is`; without them it is the
+    metric that the task names in its `facts`. None where it names none but the loss, as by default.
+    """
+    if facts and facts.best and (chosen or facts.best != "loss"):
+        return facts.best, facts.best_is or None
+    return chosen, direction
+
+
 def find_best(
     names: Sequence[str],
     evaluations: Sequence[Mapping[str, float | None]],
@@ -32,8 +46,8 @@ def find_best(
 ) -> BestRun:
     """Compare the last evaluations of runs by a metric, empty where there was none.
 
-    `chosen` and `direction` are `checkpoint.best` and `checkpoint.best_is`, by default the main
-    metric and what its name tells. `names` are those in the sentence; with `is_live` it says that
+    `chosen` and `direction` are what `best_metric` returns, by default the main metric and what its
+    name tells. `names` are those in the sentence; with `is_live` it says that
     the runs have not ended.
     """
     is_evaluated = any(chosen in each for each in evaluations)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, TextIO
 
 from distrain.runners import formatting
-from distrain.runners.analysis.best_run import BestRun, find_best
+from distrain.runners.analysis.best_run import BestRun, best_metric, find_best
 from distrain.runners.cli.run_result import EXIT_CODES, describe_error
 from distrain.runners.cli.terminal import (
     TextColumn,
@@ -102,11 +102,14 @@ class GroupResults:
         names = [run.name or run.id for run in self.runs]
         evaluations = [_metrics(summary) for summary in self.summaries]
         wanted = configs[0].checkpoint  # a script has the defaults
+        states = (run.record.state for run in self.runs)
+        facts = next((state.facts for state in states if state.facts), None)
+        chosen, direction = best_metric(wanted.best, wanted.best_is, facts)
         self.best: BestRun = find_best(
             names,
             evaluations,
-            chosen=wanted.best,
-            direction=wanted.best_is,
+            chosen=chosen,
+            direction=direction,
             is_live=group.is_live,
         )
 

@@ -15,8 +15,9 @@ from distrain.runners.protocol.events import Metric
 class BestScore:
     """The best value of the metric that `[checkpoint]` or the task names.
 
-    `score` is that of the best checkpoint so far, None before the first. Raises ConfigError
-    where nothing says whether the maximum or the minimum of the metric is best.
+    `score` is that of the best checkpoint so far, None before the first; `direction` is "max" or
+    "min". Raises ConfigError where nothing says whether the maximum or the minimum of the metric is
+    best.
     """
 
     def __init__(self, config: CheckpointConfig, task: Task) -> None:
@@ -30,7 +31,7 @@ class BestScore:
         if direction is None:
             problem = f'set whether "max" or "min" is best for {self.metric}'
             raise ConfigError([("checkpoint.best_is", problem)])
-        self._is_max = direction == "max"
+        self.direction = direction
 
     def require(self, names: Iterable[str]) -> None:
         """Raise ConfigError if the metric is not one of the task's."""
@@ -54,7 +55,7 @@ class BestScore:
             return False
         if self.score is None:
             return True
-        return score > self.score if self._is_max else score < self.score
+        return score > self.score if self.direction == "max" else score < self.score
 
 
 class Patience:

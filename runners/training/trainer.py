@@ -243,6 +243,8 @@ class Training:
             item=self.task.item,
             items_per_sample=float(self.task.items_per_sample),
             flops_per_sample=float(self.task.flops_per_sample),
+            best=self.best.metric,
+            best_is=self.best.direction,
             versions=_library_versions(),
             notices=self.notices,
             **own_parts(self.config.task, self.task),

@@ -8,7 +8,7 @@ from rich.style import Style
 from rich.text import Text
 
 from distrain.runners import formatting
-from distrain.runners.analysis.best_run import BestRun, find_best
+from distrain.runners.analysis.best_run import BestRun, best_metric, find_best
 from distrain.tui.data.run_comparison import (
     RAN,
     ComparedRun,
@@ -85,11 +85,14 @@ def best_run(runs: Sequence[ComparedRun]) -> BestRun:
         for run in runs
     ]
     settings = runs[0].settings or {}
+    wanted = settings.get("checkpoint.best"), settings.get("checkpoint.best_is")
+    facts = next((run.facts for run in runs if run.facts), None)
+    chosen, direction = best_metric(*wanted, facts)
     return find_best(
         [run.name for run in runs],
         evaluations,
-        chosen=settings.get("checkpoint.best"),
-        direction=settings.get("checkpoint.best_is"),
+        chosen=chosen,
+        direction=direction,
         is_live=any(run.row.live for run in runs),
     )
 

@@ -37,6 +37,8 @@ class Facts(Event, frozen=True, tag="facts"):
     may resume within an epoch and with another batch size. Rates are shown in `item`s, of which a
     sample has `items_per_sample`. `flops_per_sample` is 0 where it is not known. `model` and `data`
     are the classes of what the task has in place of those of the config; empty where it uses these.
+    `best` is the metric by which the best checkpoint is chosen, `best_is` its direction, "max" or
+    "min"; empty in messages of older versions.
     """
 
     time: float
@@ -54,6 +56,8 @@ class Facts(Event, frozen=True, tag="facts"):
     flops_per_sample: float = 0.0
     model: str = ""
     data: str = ""
+    best: str = ""
+    best_is: str = ""
     versions: dict[str, str] = {}
     notices: list[str] = []
 

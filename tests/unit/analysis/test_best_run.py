@@ -2,11 +2,28 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
-from distrain.runners.analysis.best_run import find_best
+from distrain.runners.analysis.best_run import best_metric, find_best
+from distrain.runners.cli.group_presentation import GroupResults
+from distrain.runners.groups import Group
+from distrain.runners.protocol.events import Facts
+from distrain.runners.runs import Run
+from tests.support.records import RunBuilder
+
+FACTS = Facts(
+    time=0.0,
+    train_samples=640,
+    eval_samples=100,
+    steps_per_epoch=10,
+    total_steps=40,
+    parameters=26_122,
+    backend="gloo",
+)
 
 
 @pytest.mark.parametrize(
@@ -31,6 +48,35 @@ def test_the_best_value_of_the_main_metric(
 ) -> None:
     names = ["a", "b", "c"][: len(evaluations)]
     assert list(find_best(names, evaluations, **chosen).runs) == best
+
+
+@pytest.mark.parametrize(
+    ("chosen", "named", "metric"),
+    [
+        ((None, None), ("mae", "min"), ("mae", "min")),
+        (("f1", None), ("f1", "max"), ("f1", "max")),
+        ((None, None), ("loss", "min"), (None, None)),
+        (("loss", None), ("loss", "min"), ("loss", "min")),
+        (("f1", "max"), ("", ""), ("f1", "max")),  # of an older version
+    ],
+)
+def test_the_metric_that_a_task_names_decides_which_run_is_best(
+    chosen: tuple[str | None, str | None],
+    named: tuple[str, str],
+    metric: tuple[str | None, str | None],
+) -> None:
+    facts = structs.replace(FACTS, best=named[0], best_is=named[1])
+    assert best_metric(*chosen, facts) == metric
+    assert best_metric(*chosen, None) == chosen
+
+
+def test_a_sweep_of_a_task_is_judged_by_its_metric(tmp_path: Path) -> None:
+    runs = []
+    for mae in (3.0, 2.0):
+        run = RunBuilder(tmp_path).evaluation(mae=mae, loss=1.0)
+        run.writer.set_state(facts=structs.replace(FACTS, best="mae", best_is="min"))
+        runs.append(Run(run.end().record))
+    assert GroupResults(Group("sweep", runs)).best.runs == [1]
 
 
 def test_the_sentence_claims_no_more_than_one_run_shows() -> None:
