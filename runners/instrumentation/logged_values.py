@@ -23,7 +23,8 @@ class LoggedValues:
     """Collects values by name.
 
     `calls` counts calls of `add`, and `sources` are those that have logged. Curves go forward: of a
-    name whose steps the script gives, a step before the last one is left out.
+    name whose steps the script gives, a step before the last one is left out; a notice names the
+    first one.
     """
 
     def __init__(self) -> None:
@@ -36,6 +37,7 @@ class LoggedValues:
         self._sources: dict[str, str] = {}
         self._windows: list[_LoggedWindow] = []
         self._dropped = 0
+        self._back: str | None = None  # the first step back; empty once it was reported
         self._taking = threading.RLock()
 
     def add(self, values: Mapping[Any, Any], step: int, source: str, is_given: bool) -> None:
@@ -90,7 +92,12 @@ class LoggedValues:
             text += f"{MOST_ADDED:,} were logged at once"
             self._dropped = 0
             yield Notice(time=time.time(), rank=rank, text=text)
-        if values := self._by_name():
+        values = self._by_name()
+        if self._back:
+            text = f"rank {rank}: logged values are left out where the step of a name goes back, "
+            yield Notice(time=time.time(), rank=rank, text=text + self._back)
+            self._back = ""
+        if values:
             self._windows.append(_LoggedWindow(rank, values, self._steps))
         while self._windows and is_ready_by(until, self._windows[0]):
             yield from self._windows.pop(0).events()
@@ -113,6 +120,8 @@ class LoggedValues:
             last = steps.get(name)
             if last is not None and step < last:
                 if name in self._given:
+                    if self._back is None and sources[name] == source:
+                        self._back = f"as that of {name!r} from {last:,} to {step:,}"
                     continue
                 step = last  # calls were counted before the first step of the run
             if sources.setdefault(name, source) != source:

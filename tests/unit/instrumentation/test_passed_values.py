@@ -352,6 +352,18 @@ def test_of_too_many_values_the_older_ones_are_dropped_and_counted(
     assert received.logged["once"].last == 5.0
 
 
+def test_a_notice_names_the_first_step_that_goes_back(received: Supervisor) -> None:
+    session: Any = api._session
+    for fold in range(3):
+        for epoch in range(5):
+            distrain.log({"loss": 10.0 * fold + epoch}, step=epoch)
+            session.log({"loss": epoch}, step=0, source="wandb.log")  # the same once more
+    flush()
+    (notice,) = received.of(Notice)
+    assert notice.text.endswith("goes back, as that of 'loss' from 4 to 0")
+    assert received.logged["loss"].last == 24.0
+
+
 def test_a_problem_ends_nothing_where_it_cannot_be_printed(
     received: Supervisor, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
