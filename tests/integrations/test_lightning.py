@@ -48,19 +48,20 @@ TRAINS = """
         from distrain.integrations.lightning import DistrainLogger
         logger = [DistrainLogger(), DistrainLogger()]  # the second one changes nothing
     world = int(os.environ.get("WORLD_SIZE", "1"))
-    trainer = pl.Trainer(
-        max_epochs=EPOCHS,
-        accumulate_grad_batches=2,
-        log_every_n_steps=1,
-        logger=logger,
-        accelerator="cpu",
-        devices=world,
-        strategy="ddp" if world > 1 else "auto",
-        enable_progress_bar=False,
-        enable_model_summary=False,
-    )
-    model = Model()
-    trainer.fit(model, load(22), load(10))
+    for _ in range(2 if "--twice" in sys.argv else 1):
+        trainer = pl.Trainer(
+            max_epochs=EPOCHS,
+            accumulate_grad_batches=2,
+            log_every_n_steps=1,
+            logger=logger,
+            accelerator="cpu",
+            devices=world,
+            strategy="ddp" if world > 1 else "auto",
+            enable_progress_bar=False,
+            enable_model_summary=False,
+        )
+        model = Model()
+        trainer.fit(model, load(22), load(10))
     with open(f"losses-{trainer.global_rank}.json", "w") as file:
         json.dump(model.losses, file)
     print("left in step", trainer.global_step)
@@ -98,6 +99,17 @@ def test_two_ranks_with_the_logger_have_exact_steps_samples_and_evaluations(
     assert [event.step for event in evaluations] == [2, 4]
     assert {*found["metrics"]} == {"loss", "epoch"}
     assert record.script_settings().config == {"lr": 0.001}
+
+
+def test_what_a_later_trainer_logs_is_recorded_after_the_first(
+    write: Write, distrain: Distrain, runs_dir: Path
+) -> None:
+    write("train.py", TWO_EPOCHS)
+    found = summary(distrain, "train.py", "--ours", "--twice")
+    record = only_run(runs_dir)
+    assert found["status"] == "completed", log_of(record)
+    assert found["steps"] == 12
+    assert curve(record, "loss")[::2] == (12, 12)
 
 
 def test_a_trainer_stops_with_the_run(launch: Launch) -> None:

@@ -55,6 +55,8 @@ TRAINS = """
 TWO_EPOCHS = TRAINS.replace("EPOCHS", "2")
 LONG = TRAINS.replace("EPOCHS", "100_000").replace('"--ours" in sys.argv', "True")
 
+TWICE = TWO_EPOCHS.replace("trainer.train()", "[trainer.train() for _ in range(2)]")
+
 
 def test_what_an_unchanged_script_logs_is_recorded(
     write: Write, distrain: Distrain, history: History, runs_dir: Path
@@ -89,6 +91,17 @@ def test_two_ranks_with_the_callback_have_exact_steps_samples_and_evaluations(
     settings = record.script_settings().config
     assert settings["gradient_accumulation_steps"] == 2
     assert not {"hub_token", "learning_rate"} & {*settings}  # not changed from the defaults
+
+
+def test_what_a_later_training_logs_is_recorded_after_the_first(
+    write: Write, distrain: Distrain, runs_dir: Path
+) -> None:
+    write("train.py", TWICE)
+    found = summary(distrain, "train.py", "--ours")
+    record = only_run(runs_dir)
+    assert found["status"] == "completed", log_of(record)
+    assert found["steps"] == 24
+    assert curve(record, "loss")[::2] == (24, 24)
 
 
 def test_a_trainer_stops_with_the_run_and_saves(launch: Launch, tmp_path: Path) -> None:

@@ -11,6 +11,18 @@ from collections.abc import Mapping
 from numbers import Real
 from typing import Any
 
+_trainings = 0  # that have begun in this process
+
+
+def begin_training() -> bool:
+    """Note that a Trainer begins to train; return whether it is the first one of this process.
+
+    A later one counts its steps from 0 again, so what it logs is drawn at the steps of the run.
+    """
+    global _trainings
+    _trainings += 1
+    return _trainings == 1
+
 
 def only_numbers(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values that are numbers or tensors with one element."""

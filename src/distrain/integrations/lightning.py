@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import distrain
-from distrain.integrations import only_numbers
+from distrain.integrations import begin_training, only_numbers
 
 try:
     if "pytorch_lightning" in sys.modules and "lightning.pytorch" not in sys.modules:
@@ -66,7 +66,7 @@ class DistrainLogger(Logger):  # type: ignore[misc]
             values.pop("epoch", None)
             distrain.log_eval(values, samples)
         else:
-            distrain.log(values, step)
+            distrain.log(values, step if self._progress.gives_steps else None)
 
 
 class _Progress(Callback):  # type: ignore[misc]
@@ -77,6 +77,7 @@ class _Progress(Callback):  # type: ignore[misc]
         self._samples: int | None = 0  # of the step that is not finished
         self._evaluating: int | None = 0  # samples of the evaluation that runs
         self._evaluated: int | None = None  # of the one that has ended, until it is logged
+        self.gives_steps = True  # those of the Trainer, with what it logs
 
     def take_evaluated_samples(self) -> int | None:
         """Return the samples of an evaluation whose means are logged now, else None."""
@@ -85,6 +86,7 @@ class _Progress(Callback):  # type: ignore[misc]
 
     def on_train_start(self, trainer: Any, *_: Any) -> None:
         self._steps = trainer.global_step
+        self.gives_steps = begin_training()
 
     def on_train_batch_end(
         self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int

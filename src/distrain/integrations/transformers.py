@@ -6,7 +6,7 @@ from dataclasses import MISSING, fields
 from typing import Any
 
 import distrain
-from distrain.integrations import only_numbers
+from distrain.integrations import begin_training, only_numbers
 
 try:
     from transformers import TrainerCallback
@@ -30,6 +30,7 @@ class DistrainCallback(TrainerCallback):  # type: ignore[misc]
     def __init__(self) -> None:
         self._batch_size: int | None = None
         self._batches = 0  # of the step that is not finished
+        self._gives_steps = True  # those of the Trainer, with what it logs
 
     def on_train_begin(
         self, args: Any, state: Any, control: Any, train_dataloader: Any = None, **_: Any
@@ -37,6 +38,7 @@ class DistrainCallback(TrainerCallback):  # type: ignore[misc]
         distrain.init(config=_changed_settings(args), reuse=True)
         self._batch_size = _common_batch_size(train_dataloader, args.world_size)
         self._batches = 0
+        self._gives_steps = begin_training()
 
     def _is_first(self, state: Any) -> bool:
         """Return whether no other of these callbacks reports this training, which has a state."""
@@ -65,7 +67,7 @@ class DistrainCallback(TrainerCallback):  # type: ignore[misc]
             if not name.startswith(EVALUATION)
         }
         if values and self._is_first(state):
-            distrain.log(values, state.global_step)
+            distrain.log(values, state.global_step if self._gives_steps else None)
 
     def on_evaluate(
         self,
