@@ -66,7 +66,7 @@ from distrain.runners.records.writer import RecordWriter
 from distrain.runners.supervision.attempts import Attempts
 from distrain.runners.supervision.supervisor import Supervisor
 from tests.support.full_disk import Disk
-from tests.support.records import RunBuilder, make_window
+from tests.support.records import make_window
 
 CONFIG = RunConfig.from_dict({"devices": "cpu:2"})
 
@@ -634,16 +634,6 @@ def test_the_remaining_time_leaves_out_a_stall(writer: RecordWriter) -> None:
         assert follower.snapshot().eta == pytest.approx(50.0, rel=0.02)
 
 
-@pytest.mark.parametrize("limit_s", [None, 50.0])
-def test_the_remaining_time_ends_at_the_limit(tmp_path: Path, limit_s: float | None) -> None:
-    changes = {"train.epochs": 1000, "train.max_time_s": limit_s}
-    run = RunBuilder(tmp_path, ago=100, **changes).steps(40)
-    with run.record as record:
-        eta = Follower(record).snapshot().eta
-    assert eta is not None
-    assert (eta > 0) == (limit_s is None)
-
-
 # --- figures computed from samples -------------------------------------------------------------
 
 
@@ -671,23 +661,8 @@ def test_memory_growth_is_measured_from_the_last_start(writer: RecordWriter) -> 
     assert found.evidence.startswith("from 6")  # the second attempt: 256 MiB and 13 steps of 32 MiB
 
 
-def resumed(writer: RecordWriter, base: float, grown: Callable[[int], float]) -> None:
-    """Add 40 steps after the 1,000 of an earlier run, one per second."""
-    writer.set_state(facts=structs.replace(TWO_HUNDRED_STEPS, start_step=1000))
-    for n in range(40):
-        now = 1001.0 + n
-        for rank in (0, 1):
-            writer.add(make_window(rank, 1001 + n, time=now))
-        rss = base + grown(n)
-        writer.add(RankSample(time=now + 0.5, rank=0, cpu=100.0, rss=rss, processes=1))
-    writer.set_state(status="completed")
-
-
-@pytest.mark.parametrize("start", [two_attempts, resumed])
-def test_caches_that_fill_after_a_start_are_not_memory_growth(
-    writer: RecordWriter, start: Callable[..., None]
-) -> None:
-    start(writer, 2**30, lambda n: min(n, 16) * 2**25)
+def test_caches_that_fill_after_a_start_are_not_memory_growth(writer: RecordWriter) -> None:
+    two_attempts(writer, 2**30, lambda n: min(n, 16) * 2**25)
     with read(writer) as record:
         assert diagnose(record).kind != "creeping"
 
