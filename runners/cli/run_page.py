@@ -162,7 +162,7 @@ def _settings(config: RunConfig, state: RunState) -> list[tuple[str, str]]:
     return [
         *common,
         ("batch", batch),
-        ("lr", f"{plan.lr:g}, {config.train.schedule}"),
+        ("lr", state.learning_rate(config)),
         ("threads", f"{plan.threads} per rank"),
         ("loader workers", f"{config.data.workers} = {_format_shares(plan.loader_workers)}"),
         ("backend", plan.backend),

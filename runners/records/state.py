@@ -153,6 +153,13 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True):
             config.workload if config.is_script else " on ".join(filter(None, self.trained(config)))
         )
 
+    def learning_rate(self, config: RunConfig) -> str:
+        """Return the rate and its schedule, "0.05, cosine": where a task has its own, those."""
+        facts, plan = self.facts, self.plan
+        rate = (facts.lr if facts else 0.0) or (plan.lr if plan else config.train.lr)
+        own = facts is not None and facts.has_own_schedule
+        return f"{rate:g}, {'schedule of the task' if own else config.train.schedule}"
+
     def host_name(self, number: int) -> str:
         """Return the name of a sample's host: "the host", or of several e.g. "node-07"."""
         if len(self.hosts) > 1 and 0 <= number < len(self.hosts):

@@ -46,6 +46,7 @@ from distrain.runners.training.precision import Precision
 from distrain.runners.training.random_state import seed_generators
 from distrain.runners.training.task_optimizer import (
     base_rate,
+    has_own_schedule,
     make_optimizer,
     make_rate,
 )
@@ -123,6 +124,7 @@ class Training:
     def _make_optimizer(self) -> None:
         config = self.config
         self.optimizer, own_rate = make_optimizer(config.train, self.task, self.model)
+        self._has_own_rate = own_rate is not None
         self._lr = base_rate(config.train, self.plan, own_rate)
         self.turns = self.optimizer if isinstance(self.optimizer, Turns) else None
         if self.turns and config.strategy == "horovod":
@@ -245,6 +247,8 @@ class Training:
             flops_per_sample=float(self.task.flops_per_sample),
             best=self.best.metric,
             best_is=self.best.direction,
+            lr=self._lr if self._has_own_rate else 0.0,
+            has_own_schedule=has_own_schedule(self.task),
             versions=_library_versions(),
             notices=self.notices,
             **own_parts(self.config.task, self.task),

@@ -39,6 +39,8 @@ class Facts(Event, frozen=True, tag="facts"):
     are the classes of what the task has in place of those of the config; empty where it uses these.
     `best` is the metric by which the best checkpoint is chosen, `best_is` its direction, "max" or
     "min"; empty in messages of older versions.
+    `lr` is the learning rate of the task's own optimizer, which the schedule multiplies; 0 where
+    that of the plan is used. `has_own_schedule`: the task replaces the schedule of the config.
     """
 
     time: float
@@ -58,6 +60,8 @@ class Facts(Event, frozen=True, tag="facts"):
     data: str = ""
     best: str = ""
     best_is: str = ""
+    lr: float = 0.0
+    has_own_schedule: bool = False
     versions: dict[str, str] = {}
     notices: list[str] = []
 
