@@ -209,8 +209,8 @@ def _progress(
     if last and "script" in summary:
         last += ", reported by the script"
     if snapshot.best:
-        if snapshot.best is snapshot.last:
-            last += ", the best so far"
+        if snapshot.best == snapshot.last:
+            last += ", of the best checkpoint"
         else:
             best = _format_evaluation(snapshot.best)
     restarts = job_status.describe_restarts(summary["attempts"], summary["steps_again"])
@@ -221,7 +221,7 @@ def _progress(
         ("MFU", formatting.percent(summary.get("mfu"), 1) if "mfu" in summary else ""),
         ("ETA", formatting.duration(snapshot.eta) if snapshot.eta is not None else ""),
         ("last evaluation", last),
-        ("best evaluation", best),
+        ("best checkpoint", best),
         ("checkpoints", _format_checkpoints(checkpoints)),
         ("attempts", restarts),
     ]

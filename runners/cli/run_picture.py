@@ -94,8 +94,8 @@ def render_run(
     parts.append(_render_figures(snapshot, follower.record.config.train.epochs))
     if snapshot.last:
         parts.append(_render_evaluation("last evaluation", snapshot.last))
-    if snapshot.best and snapshot.best is not snapshot.last:
-        parts.append(_render_evaluation("best evaluation", snapshot.best))
+    if snapshot.best and snapshot.best != snapshot.last:
+        parts.append(_render_evaluation("best checkpoint", snapshot.best))
     if snapshot.ranks:
         is_multi_node = len(snapshot.state.hosts) > 1
         parts += [Text(), _render_ranks(snapshot.ranks[:max_ranks], is_multi_node, width)]

@@ -205,8 +205,8 @@ def _figures(now: Snapshot, width: int) -> Text:
         parts.append(Text(restarts, "yellow"))
     if now.last:
         parts += _evaluation("val", now.last)
-    if now.best and now.best is not now.last:
-        parts += _evaluation("best", now.best)
+    if now.best and now.best != now.last:
+        parts += _evaluation("best checkpoint", now.best)
     return _fitted(parts, width)
 
 

@@ -11,7 +11,7 @@ from rich.console import Console
 from distrain.runners.cli import run_page
 from distrain.runners.cli.run_lines import describe_event, format_progress
 from distrain.runners.cli.run_picture import render_run
-from distrain.runners.protocol.events import ENDLESS
+from distrain.runners.protocol.events import ENDLESS, Saved
 from distrain.runners.records.snapshot import Follower
 from distrain.tui.widgets.run_header import header
 from tests.support.records import RunBuilder
@@ -61,3 +61,35 @@ def test_a_training_that_only_a_stop_ends_shows_its_steps_without_a_total(tmp_pa
     assert [text.count("step 10  ") for text in shown] == [2, 1, 0]
     assert not any(f"{ENDLESS:,}" in text for text in [*shown, str(lines)])
     run.end()
+
+
+@pytest.mark.parametrize("saved_at", [2, 3])
+def test_the_evaluation_of_the_best_checkpoint_is_named_as_that(
+    saved_at: int, tmp_path: Path
+) -> None:
+    # given a better evaluation than that of the only checkpoint
+    run = RunBuilder(tmp_path)
+    for number, top1 in enumerate([0.9, 0.5, 0.4], 1):
+        run.steps(10).evaluation(top1=top1)
+        if number == saved_at:
+            saved = Saved(
+                time=run.now, epoch=number, step=run.step, path="x", seconds=1.0, bytes=1, best=True
+            )
+            run.writer.add(saved)
+    run.end()
+    # when it is shown in all ways
+    follower = Follower(run.record)
+    follower.new_events()
+    snapshot = follower.snapshot()
+    screen = Console(width=150)
+    with screen.capture() as captured:
+        screen.print(render_run(follower, snapshot, 100, 2))
+        screen.print(*header(snapshot, run.record.config, 150))
+    page = run_page.format_page(run.record)
+    # then none calls it the best evaluation, or shows the last one twice
+    is_last = saved_at == 3
+    texts = [page, captured.get()]
+    assert [text.count("top1 50.00 %") for text in texts] == ([0, 0] if is_last else [1, 2])
+    assert [text.count("top1 40.00 %") for text in texts] == [1, 2]
+    assert [text.count("best checkpoint") for text in texts] == ([1, 0] if is_last else [1, 2])
+    assert not any("best evaluation" in text for text in texts)
