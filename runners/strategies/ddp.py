@@ -85,6 +85,8 @@ class Ddp(Strategy):
         # DDP has reduced already. The time after the last local gradient was a wait.
         last = self._last_gradient.take()
         clock.add_all_reduces(self._bucket_timer.take(), last)
+        if self._powersgd is not None and self.config.precision in ("fp16", "auto"):
+            _forget_overflows(self._powersgd)
         clock.mark("backward", last)
         clock.mark("comm")
 
@@ -133,6 +135,20 @@ class Ddp(Strategy):
         for name in POWERSGD_TENSORS:
             moved = {index: tensor.to(self.world.device) for index, tensor in state[name].items()}
             setattr(self._powersgd, name, moved)
+
+
+def _forget_overflows(powersgd: powerSGD_hook.PowerSGDState) -> None:
+    """Remove what is not finite from the memory of PowerSGD, after a backward in fp16.
+
+    It would get into the gradients of all later steps, which would then be skipped too. PowerSGD
+    has waited for the device already.
+    """
+    for error in powersgd.error_dict.values():
+        if not error.isfinite().all():
+            error.zero_()
+    for index, matrices in powersgd.q_memory_dict.items():
+        if not matrices.isfinite().all():  # on all ranks, as they are equal
+            powersgd.p_memory_dict.pop(index, None)  # both are drawn again
 
 
 def _is_of_powersgd(error: BaseException) -> bool:

@@ -16,16 +16,20 @@ import torch.multiprocessing as mp
 from torch import nn
 
 from distrain.models.build import build_task
+from distrain.models.classification import Classification
+from distrain.models.data import Data
 from distrain.runners import strategies
 from distrain.runners.config.planning import plan_here
 from distrain.runners.config.schema import RunConfig
 from distrain.runners.distributed.process_group import World
 from distrain.runners.distributed.timing import CpuClock
+from distrain.runners.protocol.events import Window
 from distrain.runners.protocol.reporter import NullReporter
 from distrain.runners.system.devices import Device
 from distrain.runners.training.evaluation import evaluate
 from distrain.runners.training.loop import train
 from distrain.runners.training.trainer import Training
+from tests.integration.engine.ranks import run_case
 
 RANKS = 2
 STRATEGIES = ("ddp", "allreduce")
@@ -42,6 +46,19 @@ class Normed(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.last(self.norm(x)) + self.exact.sum().float()
+
+
+class Overflowing(Classification):
+    """A task of which the gradients of one step overflow in fp16."""
+
+    def __init__(self, model: nn.Module, data: Data) -> None:
+        super().__init__(model, data)
+        self.steps = 0
+
+    def loss(self, model: nn.Module, batch: Any) -> torch.Tensor:
+        self.steps += 1
+        loss: torch.Tensor = super().loss(model, batch)
+        return loss * 1e6 if self.steps == 5 else loss
 
 
 def config(strategy: str, **changes: Any) -> RunConfig:
@@ -231,3 +248,22 @@ def test_gradients_are_reduced_once_per_step_for_any_micro_batches(
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_an_evaluation_communicates_once(name: str, observed: Observed) -> None:
     assert [rank[name, "evaluation"] for rank in observed] == [1, 1]
+
+
+@pytest.mark.parametrize("hook", ["none", "powerSGD"])
+def test_an_overflow_in_fp16_skips_one_step(hook: str, tmp_path: Path) -> None:
+    changes: dict[str, Any] = {
+        "task.name": "tests.integration.engine.test_strategies:Overflowing",
+        "precision": "fp16",
+        "ddp.comm_hook": hook,
+        "ddp.powersgd_start": 2,
+        "report.window_s": 1e-9,
+    }
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    try:
+        world = World(0, 0, 1, torch.device("cpu"))
+        _, reporter = run_case(config("ddp").with_changes(changes), world, tmp_path)
+    finally:
+        dist.destroy_process_group()
+    skipped = [window.step for window in reporter.events_of(Window) if window.skipped]
+    assert skipped == [5]
