@@ -6,10 +6,14 @@ import re
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import wraps
 from typing import Any, cast
 
+import torch
+import torch.distributed as dist
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
 from distrain.runners import formatting
@@ -67,7 +71,10 @@ class Ddp(Strategy):
             start_powerSGD_iter=options.powersgd_start,
             random_seed=self.config.train.seed,
         )
-        return powerSGD_hook.powerSGD_hook, self._powersgd
+        # Its later reductions are begun by threads of gloo, in an order that differs between ranks.
+        is_ordered = dist.get_backend() != "gloo"
+        hook = powerSGD_hook.powerSGD_hook if is_ordered else _one_bucket_at_a_time
+        return hook, self._powersgd
 
     @contextmanager
     def without_sync(self, wrapped: nn.Module) -> Iterator[None]:
@@ -135,6 +142,13 @@ class Ddp(Strategy):
         for name in POWERSGD_TENSORS:
             moved = {index: tensor.to(self.world.device) for index, tensor in state[name].items()}
             setattr(self._powersgd, name, moved)
+
+
+@wraps(powerSGD_hook.powerSGD_hook)
+def _one_bucket_at_a_time(state: Any, bucket: dist.GradBucket) -> Future[torch.Tensor]:
+    future = powerSGD_hook.powerSGD_hook(state, bucket)
+    future.wait()
+    return future
 
 
 def _forget_overflows(powersgd: powerSGD_hook.PowerSGDState) -> None:

@@ -29,7 +29,7 @@ from distrain.runners.system.devices import Device
 from distrain.runners.training.evaluation import evaluate
 from distrain.runners.training.loop import train
 from distrain.runners.training.trainer import Training
-from tests.integration.engine.ranks import run_case
+from tests.integration.engine.ranks import run_case, run_on_ranks
 
 RANKS = 2
 STRATEGIES = ("ddp", "allreduce")
@@ -267,3 +267,16 @@ def test_an_overflow_in_fp16_skips_one_step(hook: str, tmp_path: Path) -> None:
         dist.destroy_process_group()
     skipped = [window.step for window in reporter.events_of(Window) if window.skipped]
     assert skipped == [5]
+
+
+def test_ranks_reduce_several_buckets_in_one_order_with_powersgd(tmp_path: Path) -> None:
+    changes = {
+        "ddp.comm_hook": "powerSGD",
+        "ddp.powersgd_start": 2,
+        "ddp.bucket_mb": 0.02,
+        "model.args": {"hidden": [64] * 6},
+        "train.epochs": 8,
+    }
+    case = config("ddp").with_changes(changes)
+    ((first, second),) = run_on_ranks(RANKS, [(case, tmp_path)])
+    assert all(first.model[name].equal(second.model[name]) for name in first.model)
