@@ -301,6 +301,13 @@ def _strategy_rules(config: RunConfig, devices: Sequence[Device]) -> list[Rule]:
             "static_graph already knows which parameters are used; set one of the two",
         ),
         (
+            strategy == "ddp"
+            and config.ddp.comm_hook == "powerSGD"
+            and config.ddp.find_unused_parameters,
+            "ddp.comm_hook",
+            "it divides by the norm of a gradient, 0 for an unused parameter; use fp16_compress",
+        ),
+        (
             strategy == "ddp" and config.ddp.comm_hook == "bf16_compress" and not on_gpu,
             "ddp.comm_hook",
             "bf16_compress needs GPUs and nccl; on CPU use fp16_compress or none",

@@ -211,6 +211,12 @@ IMPOSSIBLE = [
         "ddp.find_unused_parameters",
         "set one",
     ),
+    (
+        {"ddp__comm_hook": "powerSGD", "ddp__find_unused_parameters": True},
+        cpus(2),
+        "ddp.comm_hook",
+        "unused parameter",
+    ),
     ({"train__batch_size": 3}, cpus(4), "train.batch_size", "4 ranks"),
     ({"train__batch_size": 7, "train__accumulate": 4}, cpus(2), "train.batch_size", "4 micro"),
 ]
