@@ -19,7 +19,7 @@ from distrain.runners.config.schema import RunConfig
 from distrain.runners.errors import DistrainError
 from distrain.runners.launchers.node import NodeAgent
 from distrain.runners.launchers.supervisor_link import SupervisorLink
-from distrain.runners.protocol.events import Event, Notice, RunEnded, Welcome
+from distrain.runners.protocol.events import Event, NodeFinished, Notice, RunEnded, Welcome
 from distrain.runners.system.devices import device_of_rank
 from distrain.runners.system.provenance import versions
 from distrain.runners.system.rank_identity import AgentIdentity
@@ -79,6 +79,7 @@ class JoinedHost(NodeAgent):
                 raise
             traceback.print_exc()
             text = f"the ranks here have ended: {formatting.single_line(str(error))}"
+            self._send_notice(link, text, "warning")
             raise DistrainError(text) from None
         self._answers.get()  # until the run has ended everywhere
         return code
@@ -86,6 +87,7 @@ class JoinedHost(NodeAgent):
     def _refuse(self, link: SupervisorLink, error: DistrainError) -> None:
         """Report why this host cannot take part; another one may take its place."""
         self._send_notice(link, f"cannot take part: {error}", "warning")
+        link.send(NodeFinished())
 
     def _on_event(self, event: Event) -> None:
         self._is_answered.set()

@@ -184,22 +184,32 @@ async def wait_for_hosts(
     coordinator: Coordinator,
     addresses: ServerAddresses,
 ) -> None:
-    """Show which hosts have still to join, and end the run where they do not come in time."""
+    """Show which hosts have still to join, and end the run where they do not come in time.
+
+    Until ranks connect, one that has joined may turn out to be unable to take part.
+    """
     if not hosts_join(plan):
         return
     deadline = time.monotonic() + config.dist.join_timeout_s
     shown: list[str] = []
-    while (missing := coordinator.run.membership.missing) and time.monotonic() < deadline:
-        sentences = _awaited_hosts(plan, folder, missing, addresses)
+    was_complete = False
+    trouble = coordinator.run.conditions.trouble
+    while not (coordinator.run.ranks.any_has_greeted or trouble.is_set()):
+        missing = coordinator.run.membership.missing
+        if was_complete:  # the end of the first host is that of the launcher
+            missing = [number for number in missing if number]
+        was_complete |= not missing
+        if missing and time.monotonic() >= deadline:
+            hosts = formatting.plural(len(missing), "host")
+            coordinator.run.evidence.missing = formatting.ranks(missing) if plan.tasks else hosts
+            trouble.set()
+            break
+        sentences = _awaited_hosts(plan, folder, missing, addresses) if missing else []
         if sentences != shown:
             shown = sentences
             state.set(waiting_for=sentences)
         await asyncio.sleep(CHECK_S)
     state.set(waiting_for=[])
-    if missing:
-        hosts = formatting.plural(len(missing), "host")
-        coordinator.run.evidence.missing = formatting.ranks(missing) if plan.tasks else hosts
-        coordinator.run.conditions.trouble.set()
 
 
 def _awaited_hosts(

@@ -45,15 +45,17 @@ class DisconnectionHandler:
     def _note_departure(self, departure: Departure) -> int | None:
         """Note that a node agent has left too early; return its rank where it has a single one.
 
-        Before any rank has connected, another host may take the place of one that leaves. Once the
-        launcher has been ended, the agents are ended with it.
+        Another host may take the place of one that leaves before all have joined, or that finds
+        that it cannot take part. Later it would be missing where the ranks meet. Once the launcher
+        has been ended, the agents are ended with it.
         """
         if not departure.is_early or self._evidence.launcher_ended:
             return None
         if self._run.plan.tasks:
             self._conditions.trouble.set()  # the agent of rank 0 waits for all others
             return departure.rank
-        self._note_lost_agent(departure.host)
+        if not departure.is_leader or self._has_begun:  # else the launcher's end explains more
+            self._note_lost_agent(departure.host)
         return None
 
     def note_agent_signal(self, host: str, number: int) -> None:
@@ -61,9 +63,12 @@ class DisconnectionHandler:
         self._evidence.agent_signals.setdefault(host, number)
         self._note_lost_agent(host)
 
+    @property
+    def _has_begun(self) -> bool:
+        return self._run.plan.scheduled or self._run.ranks.any_has_greeted
+
     def _note_lost_agent(self, host: str) -> None:
-        has_begun = self._run.plan.scheduled or self._run.ranks.any_has_greeted
-        if has_begun and not self._conditions.all_finished.is_set():
+        if not self._conditions.all_finished.is_set():
             self._evidence.lost_agents.setdefault(host, time.monotonic())
             self._conditions.trouble.set()
 

@@ -41,11 +41,15 @@ class Member(NamedTuple):
 
 
 class Departure(NamedTuple):
-    """A node agent that has left; `is_early` where it had begun but not finished its work."""
+    """A node agent that has left; `is_early` where it had begun but not finished its work.
+
+    Agents but the leader begin once all have joined.
+    """
 
     host: str
     rank: int
     is_early: bool
+    is_leader: bool
 
 
 class Membership:
@@ -102,7 +106,9 @@ class Membership:
             connection.close()
             return
         is_leader = node == 0 and hello.local_rank == 0
-        self._members[connection] = Member(node, hello.rank, self._ranks_of(node, hello), is_leader)
+        ranks = self._ranks_of(node, hello)
+        self._members[connection] = Member(node, hello.rank, ranks, is_leader)
+        self._finished_ranks.difference_update(ranks)  # of a host that could not take part
         self._set_name(node, hello.host)
         self._waiting.append(connection)
         self._welcome_ready()
@@ -228,7 +234,7 @@ class Membership:
         self._finished.discard(connection)
         if member.is_leader:
             self.meeting_place = ""
-        return Departure(self.hosts[member.node], member.rank, is_early)
+        return Departure(self.hosts[member.node], member.rank, is_early, member.is_leader)
 
     def mark_finished(self, connection: Connection) -> None:
         """Note that a node agent has reported everything.

@@ -90,7 +90,7 @@ def host_unreachable(evidence: Evidence) -> RunError:
 def agent_lost(evidence: Evidence) -> RunError:
     first = min(evidence.lost_agents, key=lambda host: evidence.lost_agents[host])
     number = evidence.agent_signals.get(first)
-    how = f"ended by {formatting.signal_name(number)}" if number else "killed"
+    how = f"ended by {formatting.signal_name(number)}" if number else "killed or has failed"
     message = (
         f"{first} left the run: the process that starts its ranks was {how}; {positions(evidence)}"
     )

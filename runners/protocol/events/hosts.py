@@ -64,7 +64,7 @@ class Printed(Event, frozen=True, tag="printed"):
 
 
 class NodeFinished(Event, frozen=True, tag="over"):
-    """A node's ranks have ended, and all messages about them were sent."""
+    """A node's ranks have ended, or it cannot take part; all messages about that were sent."""
 
 
 class RunEnded(Event, frozen=True, tag="ended"):

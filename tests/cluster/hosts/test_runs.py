@@ -98,7 +98,7 @@ def test_a_frozen_rank_of_another_host_is_named_and_read_there(pair: Pair) -> No
 
 @pytest.mark.parametrize(
     ("number", "code", "how"),
-    [(signal.SIGKILL, 137, "killed"), (signal.SIGTERM, 1, "ended by SIGTERM")],
+    [(signal.SIGKILL, 137, "killed or has failed"), (signal.SIGTERM, 1, "ended by SIGTERM")],
 )
 def test_a_host_whose_agent_somebody_ends_is_named(
     pair: Pair, number: signal.Signals, code: int, how: str

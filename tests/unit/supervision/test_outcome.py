@@ -101,7 +101,7 @@ FAILED: dict[str, tuple[dict[str, Any], int | None, str, str, list[int]]] = {
             "failures": {2: (5.0 + SOON, secondary_failure(2))},
             "steps": {0: 4, 1: 4, 2: 4},
         },
-        None, "HostLost", "n1 left the run: the process that starts its ranks was killed; ",
+        None, "HostLost", "n1 left the run: the process that starts its ranks was killed or has ",
         [0, 1, 2],
     ),
     "somebody ends a node agent by SIGTERM, which ends its ranks": (
@@ -122,7 +122,7 @@ FAILED: dict[str, tuple[dict[str, Any], int | None, str, str, list[int]]] = {
             "failures": {2: (5.0 + SOON, secondary_failure(2))},
             "hosts": {0: "n1", 1: "n1", 2: "n2"},
         },
-        None, "HostLost", "n1 left the run: the process that starts its ranks was killed; ",
+        None, "HostLost", "n1 left the run: the process that starts its ranks was killed or has ",
         [0, 1, 2],
     ),
     "a scheduler ends the nodes after a hang": (
