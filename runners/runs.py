@@ -162,6 +162,8 @@ class Run:
             raise DistrainError(f"run {self.id} is still starting; try again in a moment")
         try:
             refusal = send_to_supervisor(address, Stop(now=now))
+        except PermissionError:
+            raise DistrainError(self._foreign()) from None
         except OSError as error:
             # One that listens no longer is about to record how the run has ended.
             seconds = 0.0 if isinstance(error, TimeoutError) else ENDING_S
@@ -187,6 +189,8 @@ class Run:
         address = self._address
         try:
             return ask_for_stacks(address) if address else []
+        except PermissionError:
+            raise DistrainError(self._foreign()) from None
         except OSError:
             raise DistrainError(self._silence()) from None
 
@@ -195,6 +199,11 @@ class Run:
         """Where the supervisor listens; empty if the record does not name a socket of this host."""
         address = self.record.state.socket
         return address if address.startswith("unix:") else ""
+
+    def _foreign(self) -> str:
+        state = self.record.state
+        supervisor = f"its supervisor (process {state.supervisor_pid} on {state.host})"
+        return f"run {self.id}: {supervisor} is that of another user, who alone can control the run"
 
     def _silence(self) -> str:
         """Return what to do about a supervisor that does not answer."""
