@@ -183,6 +183,8 @@ class Coordinator:
                 file.write(printed.text)
 
     def _greet(self, connection: Connection, hello: Hello) -> None:
+        if self.run.scheduler is None:  # the count is that of a job around the run, as a whole
+            hello = structs.replace(hello, attempt=0)
         match hello.role:
             case "rank" | "node" | "task" if hello.attempt < self._attempts.latest:
                 connection.refuse("the ranks have been restarted since")

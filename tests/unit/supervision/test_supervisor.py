@@ -319,6 +319,27 @@ def test_a_script_that_is_stopped_after_a_rank_has_failed_has_failed(
     assert judge(coordinator.run.evidence).status == status
 
 
+def test_a_run_within_a_requeued_job_begins_without_a_restart(tmp_path: Path) -> None:
+    """Only a job that distrain has submitted is requeued during the run."""
+    config = RunConfig.from_dict(
+        {"devices": "cpu:1", "strategy": "ddp", "dist": {"nodes": 2, "max_restarts": 1}}
+    )
+    coordinator = Supervisor(
+        create_run(tmp_path, config, plan=plan_here(config), word="ddp")
+    ).coordinator
+    first, second = SentEvents(coordinator), SentEvents(coordinator)
+    for node, attempt, agent in ((0, 0, first), (1, 2, second)):
+        hello = Hello(role="node", node=node, host=f"h{node}", attempt=attempt)
+        coordinator.received(agent, hello)
+    coordinator.received(first, Rendezvous(address="here:1"))
+    assert isinstance(second.sent[-1], Welcome)
+    for rank, attempt in enumerate((2, 0)):
+        hello = Hello(rank=rank, world_size=2, host=f"h{rank}", attempt=attempt)
+        coordinator.received(Connection(coordinator), hello)
+    assert set(coordinator.run.ranks.by_rank) == {0, 1}
+    assert coordinator.run.writer.state.attempts == 0
+
+
 def test_a_run_that_waits_for_hosts_stops_at_once(two_hosts: Supervisor) -> None:
     two_hosts.coordinator.received(
         Connection(two_hosts.coordinator), Hello(role="node", node=0, host="h0")
