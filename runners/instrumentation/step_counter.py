@@ -77,9 +77,8 @@ class StepCounter:
         self._has_unknown = False  # samples of some step
         self._unfinished: list[_Unfinished] = []
         self._accumulated: int | None = 0  # of passes that have ended, for the next step
-        self._of_other_steps: list[
-            _Unfinished
-        ] = []  # before steps that do not count; they have ended
+        # Those that have ended before steps that do not count.
+        self._of_other_steps: list[_Unfinished] = []
         self._follows_whole_pass = False  # over other data, since the last step
         self._doubtful: list[_Unfinished] = []  # of the last step: which of them it was made of
         # Sources of a doubtful step that did not count, by id: weak references may be equal.
