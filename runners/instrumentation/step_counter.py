@@ -2,8 +2,9 @@
 
 A step is, in this order, a call of `distrain.step()`, a step of the optimizer that stepped first,
 or a batch of `distrain.track()`. Batches are credited to the step that follows them, so those of
-an evaluation, which no step follows, are never counted. Training data with a backward pass is also
-credited if another pass over data begins before that step, as gradients may be accumulated.
+an evaluation, which no step follows, are never counted. Training data with backward passes is also
+credited if another pass over data begins before that step, as gradients may be accumulated: but not
+more of it than other steps have.
 """
 
 from __future__ import annotations
@@ -19,6 +20,13 @@ class CountedSteps(NamedTuple):
 
     steps: int
     samples: int | None
+
+
+class _Carried(NamedTuple):
+    """Backward passes, and samples of the batches that have ended before other ones were read."""
+
+    backwards: int = 0
+    samples: int | None = 0
 
 
 class _Unfinished:
@@ -76,7 +84,9 @@ class StepCounter:
         self._samples: int | None = 0
         self._has_unknown = False  # samples of some step
         self._unfinished: list[_Unfinished] = []
-        self._accumulated: int | None = 0  # of passes that have ended, for the next step
+        self._carried = _Carried()  # over passes that have ended, for the next step
+        self._held = _Carried()  # before the last step, until the next one
+        self._most_backwards = 0  # of a step whose batches are certain
         # Those that have ended before steps that do not count.
         self._of_other_steps: list[_Unfinished] = []
         self._follows_whole_pass = False  # over other data, since the last step
@@ -105,7 +115,7 @@ class StepCounter:
     @property
     def is_in_doubt(self) -> bool:
         """Whether the next step decides which samples belong to the last one."""
-        return bool(self._doubtful)
+        return bool(self._doubtful or self._held.backwards)
 
     @property
     def is_settled(self) -> bool:
@@ -141,11 +151,11 @@ class StepCounter:
     def _leave(self, ended: _Unfinished) -> None:
         """Leave batches that no step has followed, as other ones are read."""
         if ended.may_train and ended.backwards:
-            # Before the first step, nothing tells whether they were used to train.
-            used = ended.split_used()[0] if self._count else None
-            self._accumulated = _add_up([self._accumulated, used])
-            return
-        self._follows_whole_pass |= ended.was_read_to_end
+            carried = self._carried
+            samples = _add_up([carried.samples, ended.split_used()[0]])
+            self._carried = _Carried(carried.backwards + ended.backwards, samples)
+        else:
+            self._follows_whole_pass |= ended.was_read_to_end
         if ended.has_other_step:
             self._of_other_steps.append(ended)
 
@@ -195,17 +205,20 @@ class StepCounter:
         if samples is not None:
             self._samples_are_given = True
             self._unfinished.clear()
+            self._held = _Carried()
             self._credit(samples)
         elif self._unfinished:
+            backwards = sum(each.backwards for each in self._unfinished)
             self._credit_unfinished()
             self._steps_with_batch += times - 1
-            self._add_samples(self._accumulated)
             if times > 1:
                 self._add_samples(_add_up([each.samples for each in self._of_other_steps]))
+                self._carried = _Carried()
+            self._credit_carried(backwards // times)
         else:
             self._add_step_without_batch()
             self._steps_without += times - 1
-        self._accumulated = 0
+        self._carried = _Carried()
         self._of_other_steps.clear()
         self._follows_whole_pass = False
 
@@ -240,6 +253,26 @@ class StepCounter:
             self._doubtful = going_on
         else:
             self._credit(None)
+
+    def _credit_carried(self, backwards: int) -> None:
+        """Credit batches of passes that have ended, if a step has so many backward passes.
+
+        Otherwise the program may have used their gradients in another way, such as before it trains
+        or to weigh what it has learned. More of them than in any step so far are held until the
+        next one, which has as many where they are accumulated. `backwards` are those of the other
+        batches of this step.
+        """
+        carried, held, self._held = self._carried, self._held, _Carried()
+        backwards += carried.backwards
+        if held.backwards and backwards >= held.backwards:
+            self._add_samples(held.samples)
+            self._most_backwards = held.backwards
+        if not carried.backwards:
+            self._most_backwards = max(self._most_backwards, backwards)
+        elif carried.backwards <= self._most_backwards:
+            self._add_samples(carried.samples)
+        else:
+            self._held = _Carried(backwards, carried.samples)
 
     def _take_used(self, unfinished: _Unfinished) -> int | None:
         """Return the samples of the batches that are used, and keep one that is read ahead."""
