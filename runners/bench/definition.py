@@ -208,7 +208,9 @@ def plans(definition: Definition, cwd: str | None = None) -> dict[str, Plan]:
     found: dict[str, Plan] = {}
     problems: list[tuple[str, str]] = []
     target = definition.target
-    if target and formatting.is_accuracy(target.metric) and target.value > 1:
+    # A task of the user's own may have it in percent.
+    has_own_task = any(":" in each.task.name for each in definition.configs.values())
+    if target and formatting.is_accuracy(target.metric) and target.value > 1 and not has_own_task:
         text = f"{target.metric} is at most 1, which is 100%, not {target.value:g}"
         problems.append(("target.value", text))
     for name, config in definition.configs.items():

@@ -158,6 +158,13 @@ def test_a_share_whose_percent_sign_was_forgotten_is_refused_before_the_start() 
     assert problems(made) == {"target.value": "top1 is at most 1, which is 100%, not 95"}
 
 
+def test_the_metric_of_a_task_of_the_users_own_may_be_in_percent(folder: Path) -> None:
+    (folder / "own.py").write_text("def make() -> None: ...\n")
+    target = Target(metric="accuracy", value=95.0)
+    made = bench.make({"a": config(task__name="own:make")}, {}, target)
+    assert list(bench.plans(made, str(folder))) == ["a"]
+
+
 def test_strategy_launcher_and_precision_may_differ() -> None:
     defined = bench.make(bench.candidates(["single", "dp", "allreduce", "ddp", "amp"], {}), {})
     plans = bench.plans(defined)
