@@ -2,9 +2,10 @@
 
 A process that is killed cannot remove its temporary files, so those of a run are in one folder,
 which the supervisor removes at the end. Where the supervisor is killed too, the next one on this
-host removes it: the lock in it shows that its owner is gone. It also ends the processes that name
-the folder in their environment: ranks and loader processes die with their parents, but a child that
-hangs in `fork` could not ask the kernel for that. TMPDIR stays the user's.
+host removes it: the lock in it shows that its owner was on this host and is gone. It also ends the
+processes that name the folder in their environment: ranks and loader processes die with their
+parents, but a child that hangs in `fork` could not ask the kernel for that. TMPDIR stays the
+user's.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import contextlib
 import fcntl
 import os
 import shutil
+import socket
 import stat
 import tempfile
 from collections.abc import Iterator
@@ -24,6 +26,7 @@ VARIABLE = "DISTRAIN_SCRATCH"  # the folder, for the processes of the run on thi
 PREFIX = "distrain-"
 LOCK = "lock"
 MAX_TMPDIR_BYTES = 70  # a socket's path has 107 bytes, and some schedulers' TMPDIR is long
+MAX_HOST_NAME_BYTES = 255
 SEMAPHORES = Path("/dev/shm")  # where Linux has the named semaphores of multiprocessing
 
 
@@ -75,6 +78,7 @@ def _locked(folder: Path) -> Iterator[None]:
     try:
         with contextlib.suppress(OSError):
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.write(descriptor, _host_name())
             draft.rename(folder / LOCK)  # it is never there without being locked
         yield
     finally:
@@ -97,15 +101,25 @@ def _is_own(folder: Path) -> bool:
 
 
 def _is_abandoned(lock: Path) -> bool:
-    """Return whether nobody holds this lock. Raises OSError where there is none."""
-    descriptor = os.open(lock, os.O_WRONLY | os.O_NOFOLLOW)
+    """Return whether this host has made this lock, and nobody holds it.
+
+    Hosts may share the folder, but on some file systems not the locks. Raises OSError where there
+    is none.
+    """
+    descriptor = os.open(lock, os.O_RDWR | os.O_NOFOLLOW)
     try:
+        if os.read(descriptor, MAX_HOST_NAME_BYTES) != _host_name():
+            return False
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     finally:
         os.close(descriptor)
     return True
+
+
+def _host_name() -> bytes:
+    return os.fsencode(socket.gethostname())
 
 
 def _remove(folder: Path) -> None:

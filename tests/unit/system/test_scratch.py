@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -126,3 +127,17 @@ def test_a_folder_whose_removal_was_interrupted_is_removed_by_the_next(
     assert folder.exists()
     with scratch_folder():
         assert not folder.exists()
+
+
+def test_what_another_host_has_made_stays_in_a_shared_folder(
+    parent: Path,
+) -> None:
+    """On some file systems a lock of another host is not seen."""
+    other = parent / "distrain-node-other"
+    other.mkdir(mode=0o700)
+    (other / scratch.LOCK).write_text("another-host")
+    with scratch_folder():
+        assert other.exists()
+    (other / scratch.LOCK).write_text(socket.gethostname())
+    with scratch_folder():
+        assert not other.exists()
