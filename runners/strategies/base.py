@@ -87,6 +87,9 @@ class Strategy:
     def load_state(self, state: dict[str, Any]) -> None:
         """Restore what `state` returned; called only where that was not empty."""
 
+    def rescale(self, factor: float) -> None:
+        """Multiply what `load_state` has restored of gradients: the loss scale is another one."""
+
 
 def broadcast_from_leader(world: World, tensors: list[torch.Tensor]) -> None:
     """Copy the tensors of rank 0 to all ranks, in place, with one broadcast for each dtype."""

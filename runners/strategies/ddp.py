@@ -143,6 +143,11 @@ class Ddp(Strategy):
             moved = {index: tensor.to(self.world.device) for index, tensor in state[name].items()}
             setattr(self._powersgd, name, moved)
 
+    def rescale(self, factor: float) -> None:
+        if self._powersgd is not None:
+            for error in self._powersgd.error_dict.values():
+                error.mul_(factor)
+
 
 @wraps(powerSGD_hook.powerSGD_hook)
 def _one_bucket_at_a_time(state: Any, bucket: dist.GradBucket) -> Future[torch.Tensor]:

@@ -36,6 +36,11 @@ class Precision:
             return _NO_CONTEXT
         return torch.autocast(self._device, dtype=self._autocast_dtype)
 
+    @property
+    def scale(self) -> float:
+        """The factor of the loss and its gradients; 1 unless this is fp16."""
+        return self._scaler.get_scale()
+
     def scale_loss(self, loss: Tensor) -> Tensor:
         """Return the tensor to call `backward()` on."""
         return self._scaler.scale(loss)

@@ -118,6 +118,9 @@ class TrainingState:
             run.model.load_state_dict(content["model"])
             with checkpoint.refusing_damage("state of the strategy"):
                 run.strategy.load_state(own["strategy"])
+                scale = content["precision"].get("scale", 1.0)
+                if scale != run.precision.scale:  # resumed in another precision
+                    run.strategy.rescale(run.precision.scale / scale)
         with checkpoint.refusing_damage("random state"):
             set_random_state(own["random"], run.world.device)
 

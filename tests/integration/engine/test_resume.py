@@ -237,6 +237,23 @@ def test_a_state_of_powersgd_for_other_buckets_is_named(tmp_path: Path) -> None:
         dist.destroy_process_group()
 
 
+def test_powersgd_of_fp16_continues_in_fp32(tmp_path: Path) -> None:
+    """It keeps what it has left out of gradients, which fp16 multiplies by the loss scale."""
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    world = World(0, 0, 1, torch.device("cpu"))
+    config = BASE.with_changes({**CASES["powerSGD"], "train.max_steps": 6})
+    load = {"checkpoint.load": f"{tmp_path}/fp16/checkpoints/last.pt"}
+    try:
+        straight, _ = run_case(config, world, tmp_path / "straight")
+        fp16 = config.with_changes({"precision": "fp16", "train.max_steps": 5})
+        run_case(fp16, world, tmp_path / "fp16")
+        resumed, _ = run_case(config.with_changes(load), world, tmp_path / "resumed")
+    finally:
+        dist.destroy_process_group()
+    for expected, found in zip(straight.parameters, resumed.parameters, strict=True):
+        torch.testing.assert_close(found, expected, rtol=0.0, atol=0.003)
+
+
 def _first_rank(content: dict[str, Any]) -> dict[str, Any]:
     return content["ranks"][0]["random"]  # type: ignore[no-any-return]
 
