@@ -15,6 +15,7 @@ STOP_NOW = "it ends at once, without a checkpoint"
 STOP_SCRIPT = "its processes are asked to stop, or else interrupted as by Ctrl-C"
 STOP_OBSERVED = "its program is asked to stop"
 STOP_SCRIPT_NOW = "it ends at once"
+STOP_WAITING = "it ends before it has begun to train"
 LEAVE_QUEUE = "it leaves the queue and never starts"
 
 
@@ -61,7 +62,10 @@ class RunPresentation:
             return LEAVE_QUEUE
         if self._run.is_observed:
             return STOP_OBSERVED
-        if self._run.record.config.is_script:
+        record = self._run.record
+        if record.state.waiting_for:  # hosts or a job
+            return STOP_WAITING
+        if record.config.is_script:
             return STOP_SCRIPT_NOW if now else STOP_SCRIPT
         return STOP_NOW if now else STOP
 

@@ -258,7 +258,8 @@ def test_ctrl_c_on_a_waiting_host_removes_only_this_host(pair: Pair) -> None:
     joined = pair.second.log_text(JOIN)
     assert joined.splitlines()[-1].endswith("this host has left the run, on Ctrl-C")
     wait_until(lambda: pair.record.state.waiting_for[0].startswith("2 of 3 hosts"))
-    pair.run_to_end("stop", "latest", "--wait")
+    stop = pair.run_to_end("stop", "latest", "--wait")
+    assert "it ends before it has begun to train" in stop.stdout + stop.stderr
     assert pair.exit_code(run) == 130
     pair.assert_nothing_left()
 
