@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 from torch.optim import Optimizer
+from torch.utils._pytree import tree_map_only
 
 from distrain.runners.training import checkpoint
 from distrain.runners.training.batch_plan import BatchPlan
@@ -238,15 +239,14 @@ def _rates(optimizer: Optimizer) -> list[float]:
 
 
 def _copy_state(optimizer: Optimizer) -> dict[int, dict[str, Any]]:
-    """Return the optimizer's state by the index of the parameter."""
-    state: dict[int, dict[str, Any]] = optimizer.state_dict()["state"]
-    return {
-        index: {
-            name: value.detach().cpu().clone() if torch.is_tensor(value) else value
-            for name, value in values.items()
-        }
-        for index, values in state.items()
-    }
+    """Return the optimizer's state by the index of the parameter.
+
+    Some optimizers keep lists or dicts of tensors, which each step changes in place.
+    """
+    state: dict[int, dict[str, Any]] = tree_map_only(
+        torch.Tensor, lambda each: each.detach().cpu().clone(), optimizer.state_dict()["state"]
+    )
+    return state
 
 
 def _numbers_of_groups(optimizer: Optimizer) -> list[dict[str, Any]]:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch.optim import Optimizer
+from torch.utils._pytree import tree_map_only
 
 from distrain.models.task import give_turn
 from distrain.runners.training.tap import Tensors
@@ -146,9 +147,10 @@ def named_state(state: OptimizerState, names: list[str]) -> Tensors:
 
 def _load(optimizer: Optimizer, state: OptimizerState, factors: Mapping[str, float]) -> None:
     def changed(key: str, value: Any) -> Any:
-        if key == "step" or not torch.is_tensor(value):
+        if key == "step":
             return value
-        return widen(value) * factors.get(key, 1.0)
+        factor = factors.get(key, 1.0)
+        return tree_map_only(torch.Tensor, lambda each: widen(each) * factor, value)
 
     content = optimizer.state_dict()
     content["state"] = {

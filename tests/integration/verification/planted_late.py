@@ -553,6 +553,25 @@ class Counting(Optimizer):
                 each.sub_(each.grad, alpha=group["lr"] / group["count"])
 
 
+class Whitened(Optimizer):
+    """Keeps lists of tensors that it changes in place, as Shampoo and SOAP do."""
+
+    def __init__(self, params: Any, lr: float) -> None:
+        super().__init__(params, {"lr": lr})
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            for each in group["params"]:
+                state = self.state[each]
+                if not state:
+                    state["moments"] = [torch.zeros_like(each), torch.zeros_like(each)]
+                mean, square = state["moments"]
+                mean.lerp_(each.grad, 0.1)
+                square.lerp_(each.grad.square(), 0.1)
+                each.addcdiv_(mean, square.sqrt() + 1e-2, value=-group["lr"])
+
+
 class Magnitudes(nn.Module):
     """A network with complex weights."""
 

@@ -65,6 +65,7 @@ RIGHT: dict[str, dict[str, Any]] = {
     "gradients of inputs": {"task.name": "planted_late:Adversarial"},
     "teacher": {"model.name": "planted_late:taught", "train.accumulate": 2},
     "numbers in groups": {"train.optimizer": "planted_late:Counting", "train.lr": 0.1},
+    "lists in states": {"train.optimizer": "planted_late:Whitened", "train.lr": 0.01},
 }
 DECLARED: dict[str, dict[str, Any]] = {
     "BatchNorm": {
