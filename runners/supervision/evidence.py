@@ -100,6 +100,12 @@ class Evidence(msgspec.Struct, kw_only=True):
         return {rank for rank in self.disconnected if self.exit_code(rank) == -signal.SIGABRT}
 
     @property
+    def ended_before_stop(self) -> bool:
+        """Whether all ranks have finished before a stop had reached any of them."""
+        was_stopped = self.any_stopped or self.interrupted or self.stopped_now
+        return len(self.finished) == self.world_size and not was_stopped
+
+    @property
     def failed_before_stop(self) -> bool:
         """Whether a rank had failed by itself when somebody asked the run to stop.
 

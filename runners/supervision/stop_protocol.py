@@ -19,7 +19,8 @@ class StopProtocol:
     `StopAt` names the furthest of these steps, which all ranks can reach.
 
     The ranks of a script take part once each has announced that its program asks whether to stop.
-    Otherwise, and if they do not stop in time, `on_unanswered` is called.
+    Otherwise, and if they do not stop in time, `on_unanswered` is called. Ranks that have finished
+    by themselves are left alone.
     """
 
     def __init__(self, run: LiveRun, on_unanswered: Callable[[], None]) -> None:
@@ -40,7 +41,9 @@ class StopProtocol:
         if self._evidence.stop_requested:
             return
         self._evidence.stop_requested = True
-        if self._evidence.is_script and not (self.is_supported and self._remaining()):
+        is_over = self._run.is_complete and not self._ranks.joined  # whose program may go on
+        can_answer = self.is_supported and self._remaining()
+        if self._evidence.is_script and not (is_over or can_answer):
             self._on_unanswered()
             return
         self._save = save

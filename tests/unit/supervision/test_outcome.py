@@ -547,6 +547,11 @@ def test_a_rank_that_vanishes_before_the_agent_of_another_host_is_named() -> Non
             "stopped on request in step 7",
         ),
         (
+            {"finished": finished(0, 1), "stop_requested": True},
+            "completed",
+            "all processes exited with code 0",
+        ),
+        (
             {"stop_requested": True, "stop_overdue": True, "interrupted": True},
             "stopped",
             "interrupted on request, and ended because that took too long",

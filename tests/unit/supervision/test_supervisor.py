@@ -340,6 +340,32 @@ def test_a_run_within_a_requeued_job_begins_without_a_restart(tmp_path: Path) ->
     assert coordinator.run.writer.state.attempts == 0
 
 
+@pytest.mark.parametrize("ended", [[0], [0, 1]])
+def test_a_script_whose_ranks_have_all_finished_is_not_interrupted(
+    ended: list[int], tmp_path: Path
+) -> None:
+    config = RunConfig.from_dict(
+        {"devices": "cpu:2", "launcher": "torchrun", "script": {"path": __file__}}
+    )
+    folder = create_run(tmp_path, config, plan=plan_here(config), word="script")
+    coordinator = Supervisor(folder).coordinator
+    for rank in range(2):
+        connection = Connection(coordinator)
+        coordinator.received(connection, Hello(rank=rank, world_size=2))
+        if rank in ended:
+            coordinator.received(connection, Finished(time=1.0, rank=rank, step=8))
+
+    async def stop() -> None:
+        coordinator.control.stop()
+
+    asyncio.run(stop())
+    run = coordinator.run
+    has_ended = len(ended) == 2
+    assert run.conditions.interrupt.is_set() == (not has_ended)
+    run.evidence.launcher_code = 0
+    assert judge(run.evidence).status == ("completed" if has_ended else "stopped")
+
+
 def test_a_run_that_waits_for_hosts_stops_at_once(two_hosts: Supervisor) -> None:
     two_hosts.coordinator.received(
         Connection(two_hosts.coordinator), Hello(role="node", node=0, host="h0")
