@@ -18,16 +18,25 @@ _CONNECTION_ERRORS = (
     "failed to recv",
     "socket closed",
 )
+# Parts of the messages of torch's own types that tell of this rank: of its device, of a mistake in
+# its program, or of a port that another program uses.
+_OWN_ERRORS = (
+    "ncclunhandledcudaerror",
+    "ncclinvalidusage",
+    "ncclinvalidargument",
+    "eaddrinuse",
+    "address already in use",
+)
 
 
 def is_secondary_failure(error: BaseException, message: str) -> bool:
     """Return whether a rank raises this error when another rank has died or never came."""
+    text = message.lower()
     dist = sys.modules.get("torch.distributed")  # not every program loads it
     if dist and isinstance(
         error, dist.DistNetworkError | dist.DistBackendError | dist.DistStoreError
     ):
-        return True
+        return not any(part in text for part in _OWN_ERRORS)
     if type(error).__name__ == "HorovodInternalError":
         return True
-    text = message.lower()
     return isinstance(error, RuntimeError) and any(part in text for part in _CONNECTION_ERRORS)

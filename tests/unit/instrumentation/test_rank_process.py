@@ -10,6 +10,7 @@ from typing import NoReturn
 import pytest
 import torch
 from torch._utils import ExceptionWrapper
+from torch.distributed import DistBackendError, DistNetworkError
 
 from distrain.runners.instrumentation.rank_process import MAX_MESSAGE, call, make_failure
 
@@ -133,3 +134,21 @@ def test_a_traceback_begins_in_the_users_code() -> None:
 def test_an_exit_with_a_message_is_named_by_it() -> None:
     failure = make_failure(0, SystemExit("no data"))
     assert failure.message == "exited before training had ended: no data"
+
+
+@pytest.mark.parametrize(
+    ("error", "is_secondary"),
+    [
+        (DistBackendError("unhandled cuda error\nncclUnhandledCudaError: out of memory"), False),
+        (DistBackendError("invalid usage\nncclInvalidUsage: Duplicate GPU detected"), False),
+        (DistNetworkError("failed to listen: EADDRINUSE, address already in use"), False),
+        (DistBackendError("ncclRemoteError: a remote process has exited"), True),
+        (DistNetworkError("Connection reset by peer"), True),
+        (RuntimeError("Connection closed by peer [127.0.0.1]:7044"), True),
+        (ValueError("Connection closed by peer"), False),
+    ],
+)
+def test_only_an_error_that_another_rank_causes_is_secondary(
+    error: Exception, is_secondary: bool
+) -> None:
+    assert make_failure(0, error).secondary == is_secondary
