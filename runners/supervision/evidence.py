@@ -111,10 +111,16 @@ class Evidence(msgspec.Struct, kw_only=True):
 
         A program whose own processes are the ranks may have handled that and gone on.
         """
-        return not self.launcher_is_rank and any(
-            when < self.stop_requested_at and not failure.secondary
-            for when, failure in self.failures.values()
-        )
+        by_itself = [when for when, failure in self.failures.values() if not failure.secondary]
+        by_itself += [
+            when
+            for rank, when in self.disconnected.items()
+            if self.exit_code(rank) not in (None, 0, -signal.SIGTERM, -signal.SIGINT)
+            and rank not in self.aborted_by_watchdog
+            and self.job is None  # whose ranks a scheduler may have killed, to queue it again
+        ]
+        first = min(by_itself, default=math.inf)
+        return not self.launcher_is_rank and first < self.stop_requested_at
 
     def exit_code(self, rank: int) -> int | None:
         """Return the exit code of a rank, negative for a signal; None if it is unknown."""

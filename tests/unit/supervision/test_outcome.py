@@ -541,6 +541,31 @@ def test_a_rank_that_vanishes_before_the_agent_of_another_host_is_named() -> Non
             "failed",
             "rank 1: disk full",
         ),
+        # It was stopped because the others waited for a rank that had been killed.
+        (
+            {
+                "disconnected": {1: 5.0, 0: 9.5},
+                "exits": exits(r1=-11),
+                "stop_requested": True,
+                "stop_requested_at": 9.0,
+                "interrupted": True,
+                "launcher_code": 1,
+            },
+            "failed",
+            "rank 1: killed by SIGSEGV",
+        ),
+        (
+            {
+                "disconnected": {1: 5.0, 0: 9.5},
+                "exits": exits(r1=-11),
+                "stop_requested": True,
+                "stop_requested_at": 4.0,
+                "interrupted": True,
+                "launcher_code": 1,
+            },
+            "stopped",
+            "interrupted on request",
+        ),
         (
             {"finished": finished(0, 1, stopped=True, step=7), "stop_requested": True},
             "stopped",
