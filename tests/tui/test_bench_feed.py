@@ -98,6 +98,17 @@ def test_a_bench_whose_process_was_killed_is_read_again(
     assert not feed.has_changed()
 
 
+def test_a_bench_that_has_ended_is_read_again_when_it_gets_a_name(runs_dir: Path) -> None:
+    bench = make_bench(runs_dir)
+    feed = BenchFeed(bench)
+    feed.read()
+    assert feed.has_changed()
+    assert not feed.has_changed()
+    bench.set_meta(name="a new name")
+    assert feed.has_changed()
+    assert "a new name" in header(feed.read(), bench.definition, 120)[0].plain
+
+
 def test_a_bench_whose_run_waits_in_the_queue_is_queued(runs_dir: Path) -> None:
     bench = make_bench(runs_dir, status="running", begun=1)
     waiting = RunBuilder(bench.records_dir, begun=False)

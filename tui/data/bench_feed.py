@@ -75,7 +75,7 @@ class BenchFeed:
             return True
         # A process that was killed writes nothing more, so compare whether it is alive as well.
         live = self.bench.is_live
-        stamp = stat.st_mtime_ns, stat.st_size, live
+        stamp = stat.st_mtime_ns, stat.st_size, live, self.bench.name
         changed = stamp != self._last_stamp
         self._last_stamp = stamp
         return changed or self._comparison is None or live
