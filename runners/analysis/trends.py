@@ -163,8 +163,7 @@ def _until_host_full(
     """Return in how many steps the host of each of these ranks is full, if all that grow there
     continue; None if its memory was not sampled `since` then.
     """
-    numbers = {name: number for number, name in enumerate(record.state.hosts)}
-    host_of = {info.rank: numbers.get(info.host, 0) for info in record.ranks()}
+    host_of = record.state.host_numbers({info.rank: info.host for info in record.ranks()})
     columns = ("memory_used_max", "memory_total")
     hosts = record.totals(HOST, columns, dict.fromkeys(record.keys(HOST), since))
     slopes: dict[int, float] = defaultdict(float)

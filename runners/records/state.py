@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import socket
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -159,6 +160,17 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True):
         rate = (facts.lr if facts else 0.0) or (plan.lr if plan else config.train.lr)
         own = facts is not None and facts.has_own_schedule
         return f"{rate:g}, {'schedule of the task' if own else config.train.schedule}"
+
+    def host_numbers(self, names: Mapping[int, str]) -> dict[int, int]:
+        """Return the number of the host of each rank, from the name that each rank knows it by.
+
+        Where several hosts have the same name, their ranks follow each other in equal shares.
+        """
+        numbers = {name: number for number, name in enumerate(self.hosts)}
+        if self.plan and len(numbers) < len(self.hosts):
+            each = max(self.plan.world_size // self.plan.nodes, 1)
+            return {rank: min(rank // each, len(self.hosts) - 1) for rank in names}
+        return {rank: numbers.get(name, 0) for rank, name in names.items()}
 
     def host_name(self, number: int) -> str:
         """Return the name of a sample's host: "the host", or of several e.g. "node-07"."""

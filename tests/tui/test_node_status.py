@@ -39,11 +39,12 @@ def sampled(run: RunBuilder, time: float, **of_gpus: float) -> None:
     run.writer.commit()
 
 
-def test_ranks_gpus_and_hosts_are_grouped_by_node(make: Make) -> None:
-    run = make(world=8, hosts=HOSTS).steps(5)
+@pytest.mark.parametrize("hosts", [HOSTS, ["ubuntu"] * 4], ids=["names", "one name"])
+def test_ranks_gpus_and_hosts_are_grouped_by_node(make: Make, hosts: list[str]) -> None:
+    run = make(world=8, hosts=hosts).steps(5)
     sampled(run, run.now, utilisation=50.0)
     found = nodes_of(run)
-    assert [node.name for node in found] == HOSTS
+    assert [node.name for node in found] == hosts
     assert [[rank.info.rank for rank in node.ranks] for node in found] == [
         [0, 1],
         [2, 3],

@@ -49,10 +49,11 @@ def node_statuses(
     gpus: Iterable[Gauge[GpuSample]],
 ) -> list[NodeStatus]:
     """Return the nodes of a run by number; at least one."""
-    numbers = {name: number for number, name in enumerate(state.hosts)}
+    ranks = list(ranks)
+    numbers = state.host_numbers({rank.info.rank: rank.info.host for rank in ranks})
     ranks_by_host: dict[int, list[RankNow]] = {}
     for rank in ranks:
-        ranks_by_host.setdefault(numbers.get(rank.info.host, 0), []).append(rank)
+        ranks_by_host.setdefault(numbers[rank.info.rank], []).append(rank)
     gpus_by_host: dict[int, list[Gauge[GpuSample]]] = {}
     for gpu in gpus:
         gpus_by_host.setdefault(gpu.sample.host, []).append(gpu)
