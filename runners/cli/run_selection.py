@@ -43,7 +43,7 @@ _SEARCHED = ("strategy", "launcher", "precision", "model.name", "data.name", "sc
 
 def current_status(row: Row) -> str:
     """Return the status of a run or bench, or how a live run is doing: "stalled", "recovering"."""
-    if row.get("stall"):
+    if row.get("stall") and row["status"] != "stopping":
         return "stalled"
     return "recovering" if row.get("recovering") else str(row["status"])
 

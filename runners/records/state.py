@@ -132,8 +132,8 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def current_status(self) -> str:
-        """The status, or "stalled" for a live run that makes no progress."""
-        return "stalled" if self.current_stall else self.status
+        """The status, or "stalled" for a live run that makes no progress and is not stopping."""
+        return "stalled" if self.current_stall and self.status != "stopping" else self.status
 
     @property
     def has_epochs(self) -> bool:

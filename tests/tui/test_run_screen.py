@@ -40,6 +40,7 @@ from distrain.tui import settings
 from distrain.tui.actions.available import perform
 from distrain.tui.app import DistrainApp
 from distrain.tui.data.run_rows import live_row
+from distrain.tui.data.run_scanner import RunScanner
 from distrain.tui.dialogs.dialog import ChoiceDialog
 from distrain.tui.dialogs.error import ErrorDialog
 from distrain.tui.dialogs.export_progress import ExportDialog
@@ -1007,6 +1008,11 @@ def test_a_stall_takes_the_place_of_the_progress(make: Make) -> None:
         assert text.rindex("in data (data.py:7 in load)") < text.rindex("in backward")
         await pilot.press("escape")
         await until(pilot, lambda: "0.00 samples/s" in shown(app), "the run again")
+        run.writer.set_state(status="stopping")
+        await until(pilot, lambda: "stopping" in shown(app), "that it is asked to stop")
+        assert "rank 1 is in data (data.py:7 in load)" in shown(app)
+        *_, row = (row for news in RunScanner(run.dir.parent).scan() for row in news.rows)
+        assert row.current_status == "stopping"
 
     watch(run, scenario)
 

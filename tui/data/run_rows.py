@@ -79,7 +79,7 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def current_status(self) -> str:
         """The status, or "stalled" or "recovering" as in the snapshot of a live run."""
-        if self.stalled:
+        if self.stalled and self.status != "stopping":
             return "stalled"
         return "recovering" if self.recovering else self.status
 

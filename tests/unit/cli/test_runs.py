@@ -10,8 +10,11 @@ import pytest
 from distrain.runners import lookup
 from distrain.runners.bench import Bench, handle
 from distrain.runners.cli import runs
+from distrain.runners.cli.run_selection import current_status
 from distrain.runners.errors import DistrainError
+from distrain.runners.records.stall import RankPosition, Stall
 from tests.support.benches import make_bench
+from tests.support.records import RunBuilder
 
 
 def remove_one_after_it_was_read(patch: pytest.MonkeyPatch, removed: Bench) -> None:
@@ -42,3 +45,14 @@ def test_a_bench_is_found_by_its_name_while_another_is_removed(
     removed, kept = make_bench(tmp_path, name="removed"), make_bench(tmp_path, name="kept")
     remove_one_after_it_was_read(monkeypatch, removed)
     assert lookup.find("kept", tmp_path).id == kept.id
+
+
+@pytest.mark.parametrize(("status", "shown"), [("running", "stalled"), ("stopping", "stopping")])
+def test_a_stalled_run_is_listed_as_stopping_once_it_is_asked_to_stop(
+    tmp_path: Path, status: str, shown: str
+) -> None:
+    run = RunBuilder(tmp_path).steps(2)
+    at = RankPosition(rank=1, since=run.now, phase="data")
+    run.writer.set_state(status=status, stall=Stall(since=run.now, ranks=[1], positions=[at]))
+    assert [current_status(row) for row in runs.read_rows(tmp_path, [])] == [shown]
+    assert run.record.state.current_status == shown
