@@ -203,7 +203,7 @@ class Run:
     def _foreign(self) -> str:
         state = self.record.state
         supervisor = f"its supervisor (process {state.supervisor_pid} on {state.host})"
-        return f"run {self.id}: {supervisor} is that of another user, who alone can control the run"
+        return f"run {self.id}: {supervisor} belongs to another user, who alone can control it"
 
     def _silence(self) -> str:
         """Return what to do about a supervisor that does not answer."""

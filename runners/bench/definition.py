@@ -26,6 +26,7 @@ from distrain.runners.config.plan import Plan, require_one_host
 from distrain.runners.config.schema import RunConfig
 from distrain.runners.config.validation import Section, build, shown
 from distrain.runners.errors import ConfigError
+from distrain.runners.protocol.events import Facts
 
 TABLES = ("bench", "target", "candidates")
 OLD_CANDIDATES_TABLE = "contestants"  # in files of older versions
@@ -41,7 +42,7 @@ class Target(Section, frozen=True):
             ge=-MOST,
             le=MOST,
             description="Reached at or above this value; for a loss or perplexity, and where "
-            "checkpoint.best_is is min, at or below it.",
+            "best_is of checkpoint or task is min, at or below it.",
         ),
     ]
 
@@ -49,12 +50,11 @@ class Target(Section, frozen=True):
         """Return the target as it is printed: "top1 95.00 %"."""
         return formatting.metric(self.metric, self.value)
 
-    def is_reached_by(self, value: float | None, config: RunConfig) -> bool:
-        """Return whether this value is as good as the target, of a run with this config."""
+    def is_reached_by(self, value: float | None, facts: Facts | None) -> bool:
+        """Return whether this value is as good as the target, of a run with these facts."""
         if value is None:
             return False
-        chosen = config.checkpoint
-        given = chosen.best_is if chosen.best == self.metric else None
+        given = facts.best_is if facts and facts.best == self.metric else None
         is_least_best = (given or formatting.best_is(self.metric)) == "min"
         return value <= self.value if is_least_best else value >= self.value
 
@@ -211,7 +211,7 @@ def plans(definition: Definition, cwd: str | None = None) -> dict[str, Plan]:
     # A task of the user's own may have it in percent.
     has_own_task = any(":" in each.task.name for each in definition.configs.values())
     if target and formatting.is_accuracy(target.metric) and target.value > 1 and not has_own_task:
-        text = f"{target.metric} is at most 1, which is 100%, not {target.value:g}"
+        text = f"{target.metric} is at most 1; write {target.value:g}% or {target.value / 100:g}"
         problems.append(("target.value", text))
     for name, config in definition.configs.items():
         try:

@@ -26,7 +26,7 @@ from distrain.runners.bench.measured_part import (
 from distrain.runners.bench.state import Measurement
 from distrain.runners.config.schema import RunConfig
 from distrain.runners.errors import DistrainError
-from distrain.runners.protocol.events import ENDLESS, Evaluation, Phase
+from distrain.runners.protocol.events import ENDLESS, Evaluation, Facts, Phase
 from distrain.runners.records.reader import Record
 from distrain.runners.runs import Run, launch
 
@@ -188,14 +188,14 @@ def seconds_to_target(target: Target, record: Record) -> float | None:
     if began is None:
         return None
     for evaluation in record.evaluations():
-        if _reaches(target, evaluation, record.config):
+        if _reaches(target, evaluation, record.state.facts):
             return evaluation.time - began
     return None
 
 
-def _reaches(target: Target, evaluation: Evaluation, config: RunConfig) -> bool:
+def _reaches(target: Target, evaluation: Evaluation, facts: Facts | None) -> bool:
     metric = evaluation.metrics.get(target.metric)
-    return metric is not None and target.is_reached_by(metric.value, config)
+    return metric is not None and target.is_reached_by(metric.value, facts)
 
 
 def _wait_until_measured(
@@ -211,7 +211,7 @@ def _wait_until_measured(
         if is_stopping():
             raise BenchStoppedError
         began = time.thread_time()
-        is_stalled = _is_stalled(run.record)
+        is_stalled = _check_stall(run.record)
         if definition.target is not None:
             if _has_reached(definition.target, run.record):
                 return None
@@ -226,8 +226,8 @@ def _wait_until_measured(
     return None
 
 
-def _is_stalled(record: Record) -> bool:
-    """Return whether the run stalls, which may pass. Raises DistrainError if that lasts long."""
+def _check_stall(record: Record) -> bool:
+    """Return whether the run is stalled. Raises DistrainError once that has lasted too long."""
     stall = record.state.current_stall
     now = time.time()
     if stall and now - stall.since > max(STALL_S, record.config.report.stall_s):

@@ -63,7 +63,7 @@ class RunPresentation:
         if self._run.is_observed:
             return STOP_OBSERVED
         record = self._run.record
-        if record.state.waiting_for:  # hosts or a job
+        if record.state.waiting_for:  # for hosts to join
             return STOP_WAITING
         if record.config.is_script:
             return STOP_SCRIPT_NOW if now else STOP_SCRIPT

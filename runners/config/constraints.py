@@ -305,7 +305,8 @@ def _strategy_rules(config: RunConfig, devices: Sequence[Device]) -> list[Rule]:
             and config.ddp.comm_hook == "powerSGD"
             and config.ddp.find_unused_parameters,
             "ddp.comm_hook",
-            "it divides by the norm of a gradient, 0 for an unused parameter; use fp16_compress",
+            "PowerSGD divides by the norm of each gradient, which is 0 for an unused parameter; "
+            "use fp16_compress",
         ),
         (
             strategy == "ddp" and config.ddp.comm_hook == "bf16_compress" and not on_gpu,

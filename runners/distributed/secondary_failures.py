@@ -18,8 +18,8 @@ _CONNECTION_ERRORS = (
     "failed to recv",
     "socket closed",
 )
-# Parts of the messages of torch's own types that tell of this rank: of its device, of a mistake in
-# its program, or of a port that another program uses.
+# Parts of messages of torch's error types whose cause is this rank: its device, a mistake in its
+# program, or a port in use.
 _OWN_ERRORS = (
     "ncclunhandledcudaerror",
     "ncclinvalidusage",

@@ -2,9 +2,9 @@
 
 A step is, in this order, a call of `distrain.step()`, a step of the optimizer that stepped first,
 or a batch of `distrain.track()`. Batches are credited to the step that follows them, so those of
-an evaluation, which no step follows, are never counted. Training data with backward passes is also
-credited if another pass over data begins before that step, as gradients may be accumulated: but not
-more of it than other steps have.
+an evaluation, which no step follows, are never counted. Training batches with backward passes also
+count if another pass over data begins before the step, because their gradients may be accumulated:
+but not more of them than other steps have.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ class CountedSteps(NamedTuple):
     samples: int | None
 
 
-class _Carried(NamedTuple):
-    """Backward passes, and samples of the batches that have ended before other ones were read."""
+class _Uncredited(NamedTuple):
+    """Samples that are not credited yet, and the backward passes to compare with other steps."""
 
     backwards: int = 0
     samples: int | None = 0
@@ -84,8 +84,8 @@ class StepCounter:
         self._samples: int | None = 0
         self._has_unknown = False  # samples of some step
         self._unfinished: list[_Unfinished] = []
-        self._carried = _Carried()  # over passes that have ended, for the next step
-        self._held = _Carried()  # before the last step, until the next one
+        self._carried = _Uncredited()  # of passes that have ended, for the next step
+        self._held = _Uncredited()  # of passes before the last step, until the next one
         self._most_backwards = 0  # of a step whose batches are certain
         # Those that have ended before steps that do not count.
         self._of_other_steps: list[_Unfinished] = []
@@ -130,7 +130,7 @@ class StepCounter:
     def add_batch(self, source: object, samples: int | None, may_train: bool = True) -> None:
         """Add a batch of a source, any object; `samples` may be unknown.
 
-        `may_train` tells whether it is training data as far as is known.
+        `may_train` is False where it is known not to be training data.
         """
         self.reading = source
         if not self._unfinished:  # the usual case
@@ -153,7 +153,7 @@ class StepCounter:
         if ended.may_train and ended.backwards:
             carried = self._carried
             samples = _add_up([carried.samples, ended.split_used()[0]])
-            self._carried = _Carried(carried.backwards + ended.backwards, samples)
+            self._carried = _Uncredited(carried.backwards + ended.backwards, samples)
         else:
             self._follows_whole_pass |= ended.was_read_to_end
         if ended.has_other_step:
@@ -205,7 +205,7 @@ class StepCounter:
         if samples is not None:
             self._samples_are_given = True
             self._unfinished.clear()
-            self._held = _Carried()
+            self._held = _Uncredited()
             self._credit(samples)
         elif self._unfinished:
             backwards = sum(each.backwards for each in self._unfinished)
@@ -213,12 +213,12 @@ class StepCounter:
             self._steps_with_batch += times - 1
             if times > 1:
                 self._add_samples(_add_up([each.samples for each in self._of_other_steps]))
-                self._carried = _Carried()
+                self._carried = _Uncredited()  # which were before those other steps
             self._credit_carried(backwards // times)
         else:
             self._add_step_without_batch()
             self._steps_without += times - 1
-        self._carried = _Carried()
+        self._carried = _Uncredited()
         self._of_other_steps.clear()
         self._follows_whole_pass = False
 
@@ -258,11 +258,11 @@ class StepCounter:
         """Credit batches of passes that have ended, if a step has so many backward passes.
 
         Otherwise the program may have used their gradients in another way, such as before it trains
-        or to weigh what it has learned. More of them than in any step so far are held until the
+        or to find out which weights matter. More of them than in any step so far are held until the
         next one, which has as many where they are accumulated. `backwards` are those of the other
         batches of this step.
         """
-        carried, held, self._held = self._carried, self._held, _Carried()
+        carried, held, self._held = self._carried, self._held, _Uncredited()
         backwards += carried.backwards
         if held.backwards and backwards >= held.backwards:
             self._add_samples(held.samples)
@@ -272,7 +272,7 @@ class StepCounter:
         elif carried.backwards <= self._most_backwards:
             self._add_samples(carried.samples)
         else:
-            self._held = _Carried(backwards, carried.samples)
+            self._held = _Uncredited(backwards, carried.samples)
 
     def _take_used(self, unfinished: _Unfinished) -> int | None:
         """Return the samples of the batches that are used, and keep one that is read ahead."""

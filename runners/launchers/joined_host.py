@@ -70,7 +70,8 @@ class JoinedHost(NodeAgent):
         try:
             code = self._train(link, welcome)
         except DistrainError as error:
-            self._refuse(link, error)
+            if not self._is_working:
+                self._refuse(link, error)
             raise
         except Exception as error:  # the elastic agent's, as when the store is gone with its host
             with suppress(Empty):

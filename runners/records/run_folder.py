@@ -161,8 +161,11 @@ class RunFolder:
         """
         if own := self.last_checkpoint:
             return str(own)
-        checkpoint = self.config.checkpoint
-        return checkpoint.load if checkpoint.keep else None
+        load, keep = self.config.checkpoint.load, self.config.checkpoint.keep
+        if not load or not keep:  # with 0 it may have trained without a checkpoint
+            return None
+        is_gone = os.path.isabs(load) and not os.path.isfile(load)
+        return None if is_gone else load
 
     @cached_property
     def config(self) -> RunConfig:

@@ -155,7 +155,7 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def learning_rate(self, config: RunConfig) -> str:
-        """Return the rate and its schedule, "0.05, cosine": where a task has its own, those."""
+        """Return the learning rate and the schedule that are used, as "0.05, cosine"."""
         facts, plan = self.facts, self.plan
         rate = (facts.lr if facts else 0.0) or (plan.lr if plan else config.train.lr)
         own = facts is not None and facts.has_own_schedule

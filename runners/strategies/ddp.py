@@ -71,7 +71,8 @@ class Ddp(Strategy):
             start_powerSGD_iter=options.powersgd_start,
             random_seed=self.config.train.seed,
         )
-        # Its later reductions are begun by threads of gloo, in an order that differs between ranks.
+        # With gloo, threads begin the later reductions of each bucket, and their order differs
+        # between ranks.
         is_ordered = dist.get_backend() != "gloo"
         hook = powerSGD_hook.powerSGD_hook if is_ordered else _one_bucket_at_a_time
         return hook, self._powersgd
@@ -117,7 +118,7 @@ class Ddp(Strategy):
         shown = ", ".join([*names[:MOST_NAMES], "…"] if len(names) > MOST_NAMES else names)
         problem = (
             f"the loss does not use {formatting.plural(len(names), 'parameter')} ({shown}): "
-            "set this to true, or freeze what is never used"
+            f"{'freeze' if self._powersgd else 'set this to true, or freeze'} what is never used"
         )
         return ConfigError([("ddp.find_unused_parameters", problem)])
 
@@ -149,8 +150,9 @@ class Ddp(Strategy):
                 error.mul_(factor)
 
 
-@wraps(powerSGD_hook.powerSGD_hook)
+@wraps(powerSGD_hook.powerSGD_hook)  # DDP checks the annotations of a hook
 def _one_bucket_at_a_time(state: Any, bucket: dist.GradBucket) -> Future[torch.Tensor]:
+    """Reduce one bucket after another, so that all ranks do it in the same order."""
     future = powerSGD_hook.powerSGD_hook(state, bucket)
     future.wait()
     return future

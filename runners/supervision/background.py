@@ -196,7 +196,7 @@ async def wait_for_hosts(
     trouble = coordinator.run.conditions.trouble
     while not (coordinator.run.ranks.any_has_greeted or trouble.is_set()):
         missing = coordinator.run.membership.missing
-        if was_complete:  # the end of the first host is that of the launcher
+        if was_complete:  # the launcher's exit is the end of the first host
             missing = [number for number in missing if number]
         was_complete |= not missing
         if missing and time.monotonic() >= deadline:

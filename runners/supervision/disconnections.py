@@ -54,7 +54,8 @@ class DisconnectionHandler:
         if self._run.plan.tasks:
             self._conditions.trouble.set()  # the agent of rank 0 waits for all others
             return departure.rank
-        if not departure.is_leader or self._has_begun:  # else the launcher's end explains more
+        # Before ranks have connected, the exit of the first host's launcher explains more.
+        if not departure.is_leader or self._has_begun:
             self._note_lost_agent(departure.host)
         return None
 

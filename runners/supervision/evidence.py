@@ -100,7 +100,7 @@ class Evidence(msgspec.Struct, kw_only=True):
         return {rank for rank in self.disconnected if self.exit_code(rank) == -signal.SIGABRT}
 
     @property
-    def ended_before_stop(self) -> bool:
+    def finished_before_stop(self) -> bool:
         """Whether all ranks have finished before a stop had reached any of them."""
         was_stopped = self.any_stopped or self.interrupted or self.stopped_now
         return len(self.finished) == self.world_size and not was_stopped
@@ -112,13 +112,13 @@ class Evidence(msgspec.Struct, kw_only=True):
         A program whose own processes are the ranks may have handled that and gone on.
         """
         by_itself = [when for when, failure in self.failures.values() if not failure.secondary]
-        by_itself += [
-            when
-            for rank, when in self.disconnected.items()
-            if self.exit_code(rank) not in (None, 0, -signal.SIGTERM, -signal.SIGINT)
-            and rank not in self.aborted_by_watchdog
-            and self.job is None  # whose ranks a scheduler may have killed, to queue it again
-        ]
+        if self.job is None:  # else a scheduler may have killed the ranks, to queue the job again
+            by_itself += [
+                when
+                for rank, when in self.disconnected.items()
+                if self.exit_code(rank) not in (None, 0, -signal.SIGTERM, -signal.SIGINT)
+                and rank not in self.aborted_by_watchdog
+            ]
         first = min(by_itself, default=math.inf)
         return not self.launcher_is_rank and first < self.stop_requested_at
 

@@ -40,7 +40,7 @@ def _judge(evidence: Evidence) -> Outcome:
         return Outcome(status="stopped", reason="removed from the queue")
     if evidence.nonfinite:
         return _failed(run_errors.nonfinite_loss(evidence.nonfinite))
-    may_be_stopped = evidence.stop_requested and not evidence.ended_before_stop
+    may_be_stopped = evidence.stop_requested and not evidence.finished_before_stop
     if evidence.is_script and may_be_stopped and not evidence.failed_before_stop:
         return Outcome(status="stopped", reason=_stop_of_script(evidence))
     # The launcher starts the ranks of the first host only; agents report the exit codes of others.

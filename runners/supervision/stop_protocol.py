@@ -41,7 +41,8 @@ class StopProtocol:
         if self._evidence.stop_requested:
             return
         self._evidence.stop_requested = True
-        is_over = self._run.is_complete and not self._ranks.joined  # whose program may go on
+        # Ranks that are processes of the program itself may go on after they have finished.
+        is_over = self._run.is_complete and not self._ranks.joined
         can_answer = self.is_supported and self._remaining()
         if self._evidence.is_script and not (is_over or can_answer):
             self._on_unanswered()

@@ -217,7 +217,7 @@ def _restore_optimizer(optimizer: torch.optim.Optimizer, state: dict[str, Any]) 
         group.update(own)
     if isinstance(optimizer, torch.optim.SGD):
         begin_momenta(optimizer)
-    elif type(optimizer).__module__.startswith("torch.optim."):
+    elif type(optimizer).__module__.startswith("torch.optim."):  # others have names of their own
         begin_missing_state(optimizer)
 
 

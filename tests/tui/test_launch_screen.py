@@ -594,7 +594,7 @@ def test_a_preset_that_is_edited_meanwhile_is_launched_only_as_it_is_shown(
         await pilot.press(*LR, *"0.05", "enter")
         file.write_text(f"train.epochs = 4\n{args}\n")
         await pilot.press("ctrl+r")
-        said = "mine was changed meanwhile; read what it says now"
+        said = "mine has changed on disk; check it, then press the key again"
         await until(pilot, lambda: said in messages(pilot.app), "said")
         await until(pilot, lambda: screen.preview.is_current, "previewed")
         assert launched == []

@@ -29,6 +29,6 @@ def test_a_live_run_of_another_user_is_named_as_such(
         listening.listen()
         run.writer.set_state(socket="unix:socket", **process_identity())
         monkeypatch.setattr(client, "is_same_user", lambda connection: False)
-        with pytest.raises(DistrainError, match="is that of another user") as refused:
+        with pytest.raises(DistrainError, match="belongs to another user") as refused:
             act(Run(Record(run.dir)))
     assert "kill" not in str(refused.value)

@@ -169,7 +169,7 @@ class SessionController:
         if not self._app.check_may_change():
             return
         limit = self._try(session.reached_limit) if isinstance(session, Run) else None
-        if limit and isinstance(session, Run) and session.record.last_checkpoint:
+        if limit and isinstance(session, Run) and session.record.resumes_from:
             self._ask_how_to_continue(session, limit)
         else:
             action = f"resume {label(session)}"

@@ -114,7 +114,7 @@ class FailureDetails(NamedTuple):
     error: RunError
     place: CodePlace | None
     log_lines: Sequence[Text]
-    has_checkpoint: bool
+    can_resume: bool
     is_script: bool = False
 
 
@@ -132,8 +132,8 @@ def read_failure(record: Record) -> FailureDetails | None:
         place = find_place(trace, cwd)
         if place is None:
             log_lines = [line for line in lines if not repeats(line.plain, error)][-LOG_LINES:]
-    has_checkpoint = bool(record.resumes_from)
-    return FailureDetails(error, place, log_lines, has_checkpoint, record.config.is_script)
+    can_resume = bool(record.resumes_from)
+    return FailureDetails(error, place, log_lines, can_resume, record.config.is_script)
 
 
 def find_place(traceback: str, cwd: str = "") -> CodePlace | None:

@@ -25,7 +25,7 @@ class PresetDrafts:
         self.by_name: dict[str, Draft] = {}
         self.marked: list[str] = []
         self._unwritten: dict[str, list[str]] = {}  # changes by key, where the disk is full
-        self._written: dict[str, list[str]] = {}  # changes by key, as they were last
+        self._stored: dict[str, list[str]] = {}  # changes by key, as this app has left them
         self.notice = ""  # what the user has to know about the last update or change
 
     def update(self, presets: Sequence[Preset]) -> None:
@@ -33,7 +33,7 @@ class PresetDrafts:
         known = self.presets
         self.presets = {preset.name: preset for preset in presets}
         stored, self.notice = draft_store.load_changes()
-        self._written = stored
+        self._stored = stored
         changes = stored | self._unwritten
         self.by_name = {
             preset.name: Draft.of(
@@ -109,8 +109,8 @@ class PresetDrafts:
         self.by_name[draft.name] = draft
         key = _key(draft.name, is_script=not draft.is_preset)
         changes = self._unwritten[key] = draft.assignments
-        self.notice = draft_store.save_changes(key, changes, self._written.get(key, ()))
-        self._written[key] = changes
+        self.notice = draft_store.save_changes(key, changes, self._stored.get(key, ()))
+        self._stored[key] = changes
         del self._unwritten[key]
 
     def toggle_mark(self, name: str) -> None:

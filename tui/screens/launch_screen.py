@@ -221,7 +221,7 @@ class LaunchScreen(AppScreen):
 
     def on_form_pane_committed(self, event: FormPane.Committed) -> None:
         if name := self.drafts.find_changed_file():  # in an editor, while this screen is open
-            self.distrain.refuse(f"{name} was changed meanwhile; read what it says now")
+            self.distrain.refuse(f"{name} has changed on disk; check it, then press the key again")
             self._read_presets()
         else:
             event.act()

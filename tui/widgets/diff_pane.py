@@ -117,7 +117,7 @@ def lists_of_values(
     return lines
 
 
-RATE = "rate"  # its header is the unit
+RATE = "rate"  # shown under the unit of the comparison
 COLUMNS = (
     TableColumn("status", 11, 2),
     TableColumn(RATE, 14),

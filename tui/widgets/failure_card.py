@@ -66,7 +66,7 @@ def card(failure: FailureDetails, without_log: bool, insert_keys: Callable[[str]
     advice = insert_keys(advice_for(error, failure.is_script))
     text.append("\ntry: ", "bold").append(advice)
     notes = ["no checkpoint was written"]
-    if failure.has_checkpoint:
+    if failure.can_resume:
         notes = ["{run.resume} resumes from the last checkpoint"]
     if error.secondary:
         notes.insert(0, f"taken down with it: {formatting.ranks(error.secondary)}")

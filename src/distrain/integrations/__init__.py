@@ -15,9 +15,9 @@ _trainings = 0  # that have begun in this process
 
 
 def begin_training() -> bool:
-    """Note that a Trainer begins to train; return whether it is the first one of this process.
+    """Note that a Trainer begins to train; return whether that is the first time in this process.
 
-    A later one counts its steps from 0 again, so what it logs is drawn at the steps of the run.
+    A later one may count its steps from 0 again, so what it logs is recorded at the run's steps.
     """
     global _trainings
     _trainings += 1

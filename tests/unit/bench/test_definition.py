@@ -10,6 +10,7 @@ from distrain.runners.bench.definition import Definition, Target
 from distrain.runners.bench.measurement import config_for_round
 from distrain.runners.bench.progress import shell_command
 from distrain.runners.errors import ConfigError
+from distrain.runners.protocol.events import Facts
 from tests.support.benches import config, definition
 
 
@@ -155,7 +156,7 @@ def test_an_unreachable_target_is_refused() -> None:
 def test_a_share_whose_percent_sign_was_forgotten_is_refused_before_the_start() -> None:
     made = bench.make({"a": config()}, {}, Target(metric="top1", value=95.0))
     assert Definition.from_toml(made.to_toml()) == made  # a bench of an older version is read
-    assert problems(made) == {"target.value": "top1 is at most 1, which is 100%, not 95"}
+    assert problems(made) == {"target.value": "top1 is at most 1; write 95% or 0.95"}
 
 
 def test_the_metric_of_a_task_of_the_users_own_may_be_in_percent(folder: Path) -> None:
@@ -220,15 +221,20 @@ def test_problems_are_reported_for_each_candidate() -> None:
 
 
 def test_a_loss_is_reached_from_above_and_a_share_from_below() -> None:
-    assert Target(metric="loss", value=0.1).is_reached_by(0.05, config())
-    assert Target(metric="top1", value=0.9).is_reached_by(0.95, config())
-    assert not Target(metric="top1", value=0.9).is_reached_by(None, config())
+    assert Target(metric="loss", value=0.1).is_reached_by(0.05, None)
+    assert Target(metric="top1", value=0.9).is_reached_by(0.95, None)
+    assert not Target(metric="top1", value=0.9).is_reached_by(None, None)
 
 
-def test_a_target_is_reached_from_the_side_that_the_config_calls_better() -> None:
+def facts(**best: str) -> Facts:
+    counts = dict.fromkeys(("train_samples", "eval_samples", "steps_per_epoch", "total_steps"), 1)
+    return Facts(time=1.0, parameters=1, backend="gloo", **counts, **best)
+
+
+def test_a_target_is_reached_from_the_side_that_config_or_task_call_better() -> None:
     target = Target(metric="mae", value=0.1)
-    chosen = config(checkpoint__best="mae", checkpoint__best_is="min")
-    other = config(checkpoint__best="top1", checkpoint__best_is="min")
+    chosen = facts(best="mae", best_is="min")
+    other = facts(best="top1", best_is="min")
     assert [target.is_reached_by(each, chosen) for each in (0.5, 0.05)] == [False, True]
     assert [target.is_reached_by(each, other) for each in (0.5, 0.05)] == [True, False]
 
@@ -236,8 +242,8 @@ def test_a_target_is_reached_from_the_side_that_the_config_calls_better() -> Non
 @pytest.mark.parametrize("metric", ["perplexity", "bits_per_byte", "val_loss"])
 def test_what_follows_from_a_loss_is_reached_from_above_too(metric: str) -> None:
     target = Target(metric=metric, value=10.0)
-    assert target.is_reached_by(9.0, config())
-    assert not target.is_reached_by(250.0, config())
+    assert target.is_reached_by(9.0, None)
+    assert not target.is_reached_by(250.0, None)
 
 
 @pytest.mark.parametrize(

@@ -503,9 +503,10 @@ def test_a_line_that_is_no_message_is_skipped(line: bytes, server: Server) -> No
     with Reporter(server.address, Hello(rank=0)) as reporter:
         server.say_line(line)
         server.say(Stop())
-        while reporter.should_continue(1):  # until the stop, which is answered
-            server.wait_for(lambda events: any(isinstance(each, Stopping) for each in events))
-            server.say(StopAt(step=1))
+        server.wait_for(lambda events: any(isinstance(each, Stopping) for each in events))
+        server.say(StopAt(step=1))
+        while reporter.should_continue(1):
+            time.sleep(0.01)
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -320,12 +320,18 @@ def test_a_run_whose_newest_checkpoint_was_deleted_resumes_from_the_one_before(
 
 @pytest.mark.parametrize(
     ("keep", "own", "start"),
-    [(1, False, "parent.pt"), (1, True, "checkpoints/step-00000004.pt"), (0, False, None)],
+    [
+        (1, False, "parent.pt"),
+        (1, True, "checkpoints/step-00000004.pt"),
+        (0, False, None),
+        (1, False, None),  # the parent was removed
+    ],
 )
 def test_a_run_without_a_checkpoint_of_its_own_resumes_from_the_one_with_which_it_began(
     keep: int, own: bool, start: str | None, tmp_path: Path
 ) -> None:
-    (tmp_path / "parent.pt").touch()
+    if start or not keep:
+        (tmp_path / "parent.pt").touch()
     changes = {"checkpoint.load": str(tmp_path / "parent.pt"), "checkpoint.keep": keep}
     run = RunBuilder(tmp_path, **changes).end("failed")
     if own:
