@@ -203,7 +203,7 @@ def _wait_until_measured(
 ) -> MeasuredPart | None:
     """Wait until the run has been measured for long enough, reached the target, or ended.
 
-    Return the part in the first case, so that what follows changes nothing. Raises DistrainError
+    Return the part in the first case, so that later windows change nothing. Raises DistrainError
     if the run hangs.
     """
     patience = Patience(definition.rules)

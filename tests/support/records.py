@@ -36,6 +36,15 @@ from distrain.runners.records.writer import RecordWriter
 from distrain.runners.system.devices import Device
 
 STEP_S = 0.1
+FACTS = Facts(
+    time=0.0,
+    train_samples=640,
+    eval_samples=100,
+    steps_per_epoch=10,
+    total_steps=40,
+    parameters=26_122,
+    backend="gloo",
+)
 
 
 def make_window(rank: int = 0, step: int = 1, steps: int = 1, **changes: Any) -> Window:

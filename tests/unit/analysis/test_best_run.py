@@ -11,19 +11,8 @@ from msgspec import structs
 from distrain.runners.analysis.best_run import best_metric, find_best
 from distrain.runners.cli.group_presentation import GroupResults
 from distrain.runners.groups import Group
-from distrain.runners.protocol.events import Facts
 from distrain.runners.runs import Run
-from tests.support.records import RunBuilder
-
-FACTS = Facts(
-    time=0.0,
-    train_samples=640,
-    eval_samples=100,
-    steps_per_epoch=10,
-    total_steps=40,
-    parameters=26_122,
-    backend="gloo",
-)
+from tests.support.records import FACTS, RunBuilder
 
 
 @pytest.mark.parametrize(

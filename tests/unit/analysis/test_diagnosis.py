@@ -14,24 +14,15 @@ from msgspec import structs
 from distrain.runners.analysis.diagnosis import diagnose
 from distrain.runners.analysis.trends import MIN_POINTS, fit_trend
 from distrain.runners.config.planning import plan_here
-from distrain.runners.protocol.events import Facts, GpuSample, HostSample, RankSample
+from distrain.runners.protocol.events import GpuSample, HostSample, RankSample
 from distrain.runners.records.folder import create_run
 from distrain.runners.records.reader import Record
 from distrain.runners.records.state import RunError
 from distrain.runners.records.writer import RecordWriter
 from distrain.runners.system.devices import Device
-from tests.support.records import RunBuilder, completed_run
+from tests.support.records import FACTS, RunBuilder, completed_run
 
 MIB = 2**20
-FACTS = Facts(
-    time=0.0,
-    train_samples=640,
-    eval_samples=100,
-    steps_per_epoch=10,
-    total_steps=40,
-    parameters=26_122,
-    backend="gloo",
-)
 
 
 def step(seconds: float = 1.0, **phases: float) -> Callable[[int, int], dict[str, Any]]:

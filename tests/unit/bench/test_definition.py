@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from distrain.runners import bench
 from distrain.runners.analysis.comparison.fairness import compare_settings
@@ -10,8 +11,8 @@ from distrain.runners.bench.definition import Definition, Target
 from distrain.runners.bench.measurement import config_for_round
 from distrain.runners.bench.progress import shell_command
 from distrain.runners.errors import ConfigError
-from distrain.runners.protocol.events import Facts
 from tests.support.benches import config, definition
+from tests.support.records import FACTS
 
 
 @pytest.fixture(autouse=True)
@@ -226,15 +227,10 @@ def test_a_loss_is_reached_from_above_and_a_share_from_below() -> None:
     assert not Target(metric="top1", value=0.9).is_reached_by(None, None)
 
 
-def facts(**best: str) -> Facts:
-    counts = dict.fromkeys(("train_samples", "eval_samples", "steps_per_epoch", "total_steps"), 1)
-    return Facts(time=1.0, parameters=1, backend="gloo", **counts, **best)
-
-
 def test_a_target_is_reached_from_the_side_that_config_or_task_call_better() -> None:
     target = Target(metric="mae", value=0.1)
-    chosen = facts(best="mae", best_is="min")
-    other = facts(best="top1", best_is="min")
+    chosen = structs.replace(FACTS, best="mae", best_is="min")
+    other = structs.replace(FACTS, best="top1", best_is="min")
     assert [target.is_reached_by(each, chosen) for each in (0.5, 0.05)] == [False, True]
     assert [target.is_reached_by(each, other) for each in (0.5, 0.05)] == [True, False]
 

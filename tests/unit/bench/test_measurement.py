@@ -8,14 +8,29 @@ from pathlib import Path
 import pytest
 
 from distrain.runners.bench import measurement
-from distrain.runners.bench.definition import Target, make
+from distrain.runners.bench.definition import Definition, Target, make
 from distrain.runners.bench.measured_part import STALL_S
 from distrain.runners.bench.measurement import BenchStoppedError, TooShortError, measure
+from distrain.runners.bench.state import Measurement
 from distrain.runners.errors import DistrainError
 from distrain.runners.records.stall import RankPosition, Stall
 from distrain.runners.runs import Run
 from tests.support.benches import config, definition
 from tests.support.records import RunBuilder
+
+
+def measure_a(defined: Definition, folder: Path, is_stopping: bool = False) -> Measurement:
+    return measure(
+        defined,
+        "a",
+        1,
+        folder=folder,
+        cwd=str(folder),
+        queue=False,
+        environment={},
+        is_stopping=lambda: is_stopping,
+        on_launch=lambda _: None,
+    )
 
 
 @pytest.mark.parametrize("is_bench_stopping", [False, True])
@@ -25,16 +40,8 @@ def test_a_run_that_a_person_has_stopped_is_no_measurement(
     stopped = RunBuilder(tmp_path).steps(40).end("stopped")
     monkeypatch.setattr(measurement, "launch", lambda *_, **__: Run(stopped.record))
     with pytest.raises(BenchStoppedError if is_bench_stopping else TooShortError):
-        measure(
-            definition({"a": config(), "b": config(train__lr=0.2)}),
-            "a",
-            1,
-            folder=tmp_path,
-            cwd=str(tmp_path),
-            queue=False,
-            environment={},
-            is_stopping=lambda: is_bench_stopping,
-            on_launch=lambda _: None,
+        measure_a(
+            definition({"a": config(), "b": config(train__lr=0.2)}), tmp_path, is_bench_stopping
         )
 
 
@@ -50,14 +57,4 @@ def test_a_run_that_hangs_is_no_measurement_and_not_waited_for_without_end(
     monkeypatch.setattr(measurement, "launch", lambda *_, **__: Run(hung.record))
     monkeypatch.setattr(measurement, "_end", lambda run: hung.end("stopped"))
     with pytest.raises(DistrainError, match=r"no progress for 10 min .*: rank 1 is in data"):
-        measure(
-            make({"a": config()}, {"seconds": 1000.0}, target),
-            "a",
-            1,
-            folder=tmp_path,
-            cwd=str(tmp_path),
-            queue=False,
-            environment={},
-            is_stopping=lambda: False,
-            on_launch=lambda _: None,
-        )
+        measure_a(make({"a": config()}, {"seconds": 1000.0}, target), tmp_path)
