@@ -351,7 +351,10 @@ class Run:
             return self.record.config.with_changes(changes or {})
         checkpoint = self.record.resumes_from
         if checkpoint is None:
-            raise DistrainError(f"run {self.id} has no checkpoint to resume from; rerun it")
+            began = self.record.config.checkpoint
+            is_gone = began.load and began.keep
+            gone = f": {began.load}, with which it began, is gone" if is_gone else ""
+            raise DistrainError(f"run {self.id} has no checkpoint to resume from{gone}; rerun it")
         changes = {"checkpoint.load": checkpoint, **(changes or {})}
         config = self.record.config.with_changes(changes)
         if limit := self.reached_limit(config):

@@ -187,8 +187,10 @@ def seconds_to_target(target: Target, record: Record) -> float | None:
             break
     if began is None:
         return None
-    for evaluation in record.evaluations():
-        if _reaches(target, evaluation, record.state.facts):
+    evaluations = record.evaluations()
+    facts = record.state.facts
+    for evaluation in evaluations:
+        if _reaches(target, evaluation, facts):
             return evaluation.time - began
     return None
 
