@@ -9,7 +9,6 @@ print(run.wait()["eval"])
 from __future__ import annotations
 
 import os
-import socket
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -20,31 +19,22 @@ from typing import Any, ClassVar, Literal
 
 from msgspec import structs
 
-from distrain.runners import formatting, session_process
+from distrain.runners import formatting, session_process, supervisor_requests
 from distrain.runners.checks import check
 from distrain.runners.config import trust
 from distrain.runners.config.schema import RunConfig
 from distrain.runners.errors import ConfigError, DistrainError, UntrustedError
 from distrain.runners.launchers.slurm.nodes import submission_problems
-from distrain.runners.protocol.client import ask_for_stacks, send_to_supervisor
-from distrain.runners.protocol.events import Event, Stacks, Stop
+from distrain.runners.protocol.events import Event, Stacks
 from distrain.runners.records import trash
 from distrain.runners.records.folder import create_run
 from distrain.runners.records.logs import log_path
 from distrain.runners.records.meta import Meta
 from distrain.runners.records.reader import Record, list_records
 from distrain.runners.records.run_names import next_free_name
-from distrain.runners.records.state import (
-    RunError,
-    is_supervised,
-    read_state,
-    write_state,
-)
+from distrain.runners.records.state import RunError, read_state, write_state
 from distrain.runners.session import POLL_S, choose, folders_of, runs_folder
-from distrain.runners.system import processes
 
-ENDING_S = 10.0  # from the end of its socket until a supervisor has recorded how the run ended
-SUPERVISOR_POLL_S = 0.02
 SUPERVISOR = "distrain.runners.supervision.supervisor"
 
 
@@ -98,7 +88,8 @@ class Run:
     @property
     def is_starting(self) -> bool:
         """Whether the supervisor of a live run does not listen yet."""
-        return self.is_live and not self._address
+        state = self.record.state
+        return state.live and not supervisor_requests.address_of(state)
 
     @property
     def meta(self) -> Meta:
@@ -138,13 +129,9 @@ class Run:
     def wait_for_supervisor(self) -> None:
         """Wait, after the end of the run, until its supervisor has left the folder.
 
-        One that is suspended is waited for at most ENDING_S, one on another host not at all.
+        One that is suspended is waited for at most ten seconds, one on another host not at all.
         """
-        deadline = time.monotonic() + ENDING_S
-        state = self.record.state
-        if state.host == socket.gethostname():
-            while is_supervised(state) and time.monotonic() < deadline:
-                time.sleep(SUPERVISOR_POLL_S)
+        supervisor_requests.wait_until_gone(self.record)
 
     def stop(self, now: bool = False) -> None:
         """Ask the run to stop with a checkpoint, or with `now` to end at once, and return.
@@ -154,70 +141,14 @@ class Run:
         does not ask whether to stop.
         """
         self.recover()
-        state = self.record.state
-        if not state.live:
-            raise DistrainError(f"run {self.id} has ended: {state.status}")
-        address = self._address
-        if not address:
-            raise DistrainError(f"run {self.id} is still starting; try again in a moment")
-        try:
-            refusal = send_to_supervisor(address, Stop(now=now))
-        except PermissionError:
-            raise DistrainError(self._foreign()) from None
-        except OSError as error:
-            # One that listens no longer is about to record how the run has ended.
-            seconds = 0.0 if isinstance(error, TimeoutError) else ENDING_S
-            if not self._ends_within(seconds):
-                raise DistrainError(self._silence()) from None
-            return
-        if refusal:
-            raise DistrainError(f"run {self.id} cannot be stopped from here: {refusal}")
-
-    def _ends_within(self, seconds: float) -> bool:
-        deadline = time.monotonic() + seconds
-        while is_live := self.is_live:
-            if time.monotonic() > deadline:
-                break
-            time.sleep(POLL_S)
-        return not is_live
+        supervisor_requests.stop(self.record, now)
 
     def read_stacks(self) -> list[Stacks]:
         """Return what each rank is doing, as far as it can be read, and keep it in the record.
 
         Raises DistrainError if the run does not answer.
         """
-        address = self._address
-        try:
-            return ask_for_stacks(address) if address else []
-        except PermissionError:
-            raise DistrainError(self._foreign()) from None
-        except OSError:
-            raise DistrainError(self._silence()) from None
-
-    @property
-    def _address(self) -> str:
-        """Where the supervisor listens; empty if the record does not name a socket of this host."""
-        address = self.record.state.socket
-        return address if address.startswith("unix:") else ""
-
-    def _foreign(self) -> str:
-        state = self.record.state
-        supervisor = f"its supervisor (process {state.supervisor_pid} on {state.host})"
-        return f"run {self.id}: {supervisor} belongs to another user, who alone can control it"
-
-    def _silence(self) -> str:
-        """Return what to do about a supervisor that does not answer."""
-        state = self.record.state
-        pid = state.supervisor_pid
-        text = f"run {self.id}: its supervisor (process {pid} on {state.host}) does not answer"
-        if pid is None or state.host != socket.gethostname():
-            return f"{text} from here"
-        ended = "the record, not the program" if self.is_observed else "the run with all its ranks"
-        hint = "run the command again later"
-        if processes.is_suspended(pid):
-            text += " because it is suspended"
-            hint = f"`kill -CONT {pid}` continues it"
-        return f"{text}; {hint}, or `kill -KILL {pid}` ends {ended}"
+        return supervisor_requests.read_stacks(self.record)
 
     def recover(self) -> bool:
         """Start a new supervisor if the run lost its own while its Slurm job continues.

@@ -32,13 +32,13 @@ OLD_KEYS = {"contestants": "candidates", "verdicts": "results"}  # in files of o
 
 
 def execute(arguments: Namespace) -> int:
-    """Print the comparison, or write it to --out; a report always goes to a file."""
+    """Print the comparison, or write it to --out; a report goes to a file unless that is "-"."""
     text_format = "json" if arguments.json else arguments.format
     out = arguments.out
     if text_format == "html" and out is None:
         out = f"compare-{time.strftime('%Y%m%d-%H%M%S')}.html"
     text = _format(_comparison(arguments), text_format)
-    if out is None:
+    if out in (None, "-"):
         sys.stdout.write(text)
         return 0
     try:

@@ -11,14 +11,14 @@ from distrain.runners.lookup import find_run
 
 
 def execute(arguments: Namespace) -> int:
-    """Write to --out; without it, csv and jsonl go to stdout."""
+    """Write to --out; without it, or with "-", csv and jsonl go to stdout."""
     from distrain.runners.records import export
 
     record = find_run(arguments.run, arguments.runs_dir).record
-    out = Path(arguments.out) if arguments.out else None
+    out = None if arguments.out in (None, "-") else Path(arguments.out)
     export.export(record, arguments.to, out, arguments.table)
     if arguments.to == "csv" and arguments.table is None and record.logged():
         print_message("what the script has logged is exported with --table logged")
-    if arguments.out:
+    if out:
         print_message(f"wrote {formatting.printable(arguments.out)}")
     return 0

@@ -153,7 +153,7 @@ def refuse_program(words: Sequence[str]) -> None:
     is_file = os.path.isfile(word) and not word.endswith(".toml")
     script = f"{word}.py"
     has_script = os.path.isfile(script)
-    if not (is_file or has_script or shutil.which(word)):
+    if not (is_file or has_script or word == "torchrun" or shutil.which(word)):
         return
     from distrain.runners.config.command_line import is_python_command
     from distrain.runners.config.presets import names
@@ -167,6 +167,8 @@ def refuse_program(words: Sequence[str]) -> None:
     fix = f"put -- before it (`distrain run -- {formatting.shell_words(words)}`)"
     if is_python_command(word) and arguments:
         fix = f"leave it out (`distrain run {formatting.shell_words(arguments)}`), or {fix}"
+    elif word == "torchrun":
+        fix = f"distrain starts the ranks itself (`distrain run --devices 0,1 train.py`), or {fix}"
     raise ConfigError(f"{word} is a command, not a preset: {fix}")
 
 

@@ -307,6 +307,8 @@ def test_the_command_prints_or_writes_each_format(
     (report,) = tmp_path.glob("compare-*.html")
     assert stderr == f"wrote {report.name}\n"
     assert report.read_text().startswith("<!doctype html>")
+    printed = distrain("compare", "alone", "both", "--format", "html", "--out", "-")
+    assert printed.stdout.startswith("<!doctype html>")
 
 
 def test_a_comparison_written_as_json_is_shown_again(

@@ -355,7 +355,9 @@ def test_show_prints_a_failure_with_its_traceback(distrain: Distrain, fabricate:
 def test_export_streams_to_stdout_or_a_file(
     distrain: Distrain, finished: SampledRun, tmp_path: Path
 ) -> None:
-    rows = list(csv.DictReader(io.StringIO(distrain("export", "first", "--to", "csv").stdout)))
+    printed = distrain("export", "first", "--to", "csv").stdout
+    assert distrain("export", "first", "--to", "csv", "--out", "-").stdout == printed
+    rows = list(csv.DictReader(io.StringIO(printed)))
     assert len(rows) == 80
     assert sum(int(row["samples"]) for row in rows) == 5120
     done = distrain("export", "first", "--to", "csv", "--out", "out.csv")

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from distrain import Record, Run, RunConfig, launch
-from distrain.runners import formatting, runs
+from distrain.runners import formatting, supervisor_requests
 from distrain.runners.config.planning import plan_here
 from distrain.runners.errors import DistrainError
 from distrain.runners.records.folder import create_run
@@ -186,14 +186,14 @@ def test_a_run_that_is_stopped_twice_ends_without_a_complaint(
 ) -> None:
     _, two = enter("one"), enter("two")
     Path(two.record.state.socket.removeprefix("unix:")).unlink()
-    send = runs.send_to_supervisor
+    send = supervisor_requests.send_to_supervisor
 
     def send_late(*words: Any) -> str:
         two.process.terminate()
         return send(*words)
 
     # the second stop arrives when the supervisor no longer listens, and has not ended yet
-    monkeypatch.setattr(runs, "send_to_supervisor", send_late)
+    monkeypatch.setattr(supervisor_requests, "send_to_supervisor", send_late)
     two.stop()
     assert two.status == "stopped"
 
