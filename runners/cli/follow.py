@@ -41,6 +41,9 @@ def follow(
     try:
         exit_code = _follow_until_end(session, presentation, view, signals, can_stop)
     except OSError as error:
+        if can_stop and signals.interrupts:  # it also ends what reads the output, such as tee
+            with contextlib.suppress(DistrainError):
+                session.stop(now=signals.interrupts > 1)
         if error.errno != errno.EIO:
             raise
         exit_code = _leave_after_signal(signal.SIGHUP)  # the terminal closed before the signal

@@ -117,6 +117,16 @@ def test_ctrl_c_twice_ends_at_once(viewer: Viewer) -> None:
     assert_nothing_left(run)
 
 
+def test_ctrl_c_that_also_ends_the_reader_of_the_output_stops_the_run(viewer: Viewer) -> None:
+    run = training()
+    assert viewer.stderr is not None
+    viewer.stderr.close()  # as tee, in a pipe
+    viewer.send_signal(signal.SIGINT)
+    assert run.wait(120)["status"] == "stopped"
+    assert run.record.last_checkpoint is not None
+    assert viewer.wait(60) == 141
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL, signal.SIGHUP])
 def test_the_run_outlives_its_viewer(number: signal.Signals, viewer: Viewer) -> None:
     run = training()
