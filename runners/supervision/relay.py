@@ -31,6 +31,7 @@ from distrain.runners.protocol.client import (
 from distrain.runners.protocol.events import Notice, Stop, decode, encode
 from distrain.runners.records.journal import JournalWriter
 from distrain.runners.records.reader import Record
+from distrain.runners.records.state import read_state
 from distrain.runners.records.write_errors import report_write_errors
 from distrain.runners.supervision import background
 from distrain.runners.supervision.coordinator import Coordinator
@@ -56,6 +57,10 @@ def main() -> int:
     record = Record(Path(os.environ["DISTRAIN_RUN"]))
     scheduler = batch_scheduler(record.config)
     assert scheduler is not None
+    # As written: whether its supervisor still runs cannot be told here.
+    if not (state := read_state(record.dir)).live:
+        print(f"run {state.run_id} has ended: {state.status}", file=sys.stderr)
+        return 1
     if scheduler.reports_by_files:
         reason = 'the config has slurm.report = "files"'
     else:

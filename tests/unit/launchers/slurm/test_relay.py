@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from distrain.runners.config.planning import plan_here
 from distrain.runners.config.schema import RunConfig
@@ -21,6 +22,7 @@ from distrain.runners.protocol.events import Notice
 from distrain.runners.records.folder import create_run
 from distrain.runners.records.journal import JournalReader, JournalWriter
 from distrain.runners.records.run_folder import JOURNAL
+from distrain.runners.records.state import read_state, write_state
 from distrain.runners.supervision import relay
 
 LONG = 120.0
@@ -112,3 +114,13 @@ def test_a_disk_that_stays_full_does_not_delay_the_end(
     monkeypatch.setattr(relay, "LAST_WRITE_S", 0.1)
     asyncio.run(relay.write_rest(journal))
     assert "No space left on device" in capsys.readouterr().err
+
+
+def test_a_job_that_starts_after_the_end_of_its_run_does_nothing(
+    folder: Path, records: Records, tmp_path: Path
+) -> None:
+    write_state(folder, structs.replace(read_state(folder), status="stopped"))
+    process = records("touch", str(tmp_path / "trained"))
+    _, errors = process.communicate(timeout=LONG)
+    assert (process.returncode, errors) == (1, f"run {folder.name} has ended: stopped\n")
+    assert not (tmp_path / "trained").exists()
