@@ -153,13 +153,15 @@ async def watch_owner(coordinator: Coordinator) -> None:
 async def watch_folder(folder: Path, coordinator: Coordinator) -> None:
     """End the run once its folder is not at its path any more: nobody would find it there.
 
-    A network file system may lose sight of it for a moment.
+    A network file system may lose sight of it for a moment, or not answer for longer.
     """
     identity = _identity(folder)
     misses = 0
     while misses < MOST_MISSES:
         await asyncio.sleep(CHECK_S)
-        misses = 0 if _identity(folder) == identity else misses + 1
+        found = _identity(folder)
+        identity = identity or found
+        misses = 0 if found in (identity, None) else misses + 1
     text = f"the run's folder {folder} was moved or deleted, so the run ends"
     with suppress(OSError):
         print(text, file=sys.stderr, flush=True)
@@ -168,10 +170,12 @@ async def watch_folder(folder: Path, coordinator: Coordinator) -> None:
 
 
 def _identity(folder: Path) -> tuple[int, int] | None:
-    """Return device and inode of a folder; None where there is none."""
+    """Return device and inode of a folder: zeros where there is none, None while it is unknown."""
     try:
         found = folder.stat()
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
+        return 0, 0
+    except OSError:  # of a file system that is out of reach
         return None
     return found.st_dev, found.st_ino
 

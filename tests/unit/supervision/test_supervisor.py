@@ -13,6 +13,7 @@ import threading
 import time
 from functools import partial
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -826,3 +827,15 @@ def test_a_runs_folder_without_locks_is_named(
     monkeypatch.setattr("fcntl.flock", refuse)
     with pytest.raises(RunsFolderError, match=r"/ddp: Function not implemented.*--runs-dir"):
         _lock(0, tmp_path / "ddp")
+
+
+def test_a_run_continues_while_the_file_system_of_its_folder_does_not_answer(
+    supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stale = [OSError(errno.ESTALE, "Stale file handle")] * 20
+    gone = [FileNotFoundError(errno.ENOENT, "No such file")] * background.MOST_MISSES
+    found = Mock(side_effect=[supervisor.folder.stat(), *stale, supervisor.folder.stat(), *gone])
+    monkeypatch.setattr(background, "CHECK_S", 0.0)
+    monkeypatch.setattr(Path, "stat", found)
+    asyncio.run(background.watch_folder(supervisor.folder, supervisor.coordinator))
+    assert found.call_count == 2 + len(stale) + len(gone)
