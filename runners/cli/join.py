@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from argparse import Namespace
+from contextlib import suppress
 
 from distrain.runners import formatting
 from distrain.runners.cli.run_presentation import STOP, STOP_NOW
@@ -166,7 +167,8 @@ class JoiningProcess:
             if code < 0:
                 name = formatting.signal_name(-code)
                 errors = f"{errors}\ndistrain: the joining process was killed by {name}".strip()
-            print_message(errors or "distrain: the joining process printed no error")
+            with suppress(OSError):
+                print_message(errors or "distrain: the joining process printed no error")
         return 128 - code if code < 0 else code
 
     def _interrupt(self, number: int) -> None:
@@ -205,5 +207,9 @@ class JoiningProcess:
 
 
 def _print_event(event: str, description: str) -> None:
-    """Print a line as `run` does in a pipe."""
-    print_message(f"{formatting.time_of_day(time.time())}  {event:<10}  {description}")
+    """Print a line as `run` does in a pipe.
+
+    Nobody may read it any more: a Ctrl-C also ends what reads the output, such as tee.
+    """
+    with suppress(OSError):
+        print_message(f"{formatting.time_of_day(time.time())}  {event:<10}  {description}")

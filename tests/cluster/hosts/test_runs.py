@@ -6,6 +6,7 @@ A failure on one host is reported on the first one, ends the run on all hosts an
 from __future__ import annotations
 
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -17,7 +18,7 @@ import pytest
 
 from distrain.runners.protocol.events import Attempt
 from tests.cluster.hosts.pair import JOIN, RUN, TWO, Pair
-from tests.support.commands import ENDLESS, sets
+from tests.support.commands import DISTRAIN, ENDLESS, sets
 from tests.support.namespaces import Host, network
 from tests.support.programs import SAVES, SUM
 from tests.support.runs import wait_until
@@ -245,6 +246,22 @@ def test_a_stop_ends_both_hosts_at_one_step_with_a_checkpoint(pair: Pair, where:
     record = pair.record
     assert "stopped on request after step" in record.state.reason
     assert record.last_checkpoint is not None
+    pair.assert_nothing_left()
+
+
+@pytest.mark.parametrize("happened", ["the reader of the output exited"])
+def test_ctrl_c_on_a_joined_host_stops_the_run_whatever_happened_there(
+    pair: Pair, happened: str
+) -> None:
+    run = pair.begin(**ENDLESS)
+    command = shlex.join([*DISTRAIN, *pair.command(), "--devices", "cpu:2"])
+    if happened == "the reader of the output exited":
+        command += " 2>&1 | head -n 3"
+    pair.started.append(pair.second.start(JOIN, "sh", "-c", command))
+    pair.assert_continues([run])
+    _interrupt(pair.second)
+    assert pair.exit_code(run) == 130, pair.output
+    assert pair.record.last_checkpoint is not None
     pair.assert_nothing_left()
 
 
