@@ -9,7 +9,8 @@ import sys
 import threading
 import time
 from argparse import Namespace
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 
 from distrain.runners import formatting
 from distrain.runners.cli.run_presentation import STOP, STOP_NOW
@@ -19,7 +20,7 @@ from distrain.runners.config.constraints import scheduler_problems
 from distrain.runners.config.device_choice import choose_devices
 from distrain.runners.config.planning import host_for
 from distrain.runners.config.schema import RunConfig, parse_devices
-from distrain.runners.errors import ConfigError
+from distrain.runners.errors import ConfigError, DistrainError
 from distrain.runners.launchers.command import JOIN, clean_environment
 from distrain.runners.launchers.supervisor_link import SIGTERM_REASON
 from distrain.runners.protocol.client import (
@@ -34,6 +35,7 @@ from distrain.runners.protocol.client import (
 )
 from distrain.runners.protocol.events import Stop
 from distrain.runners.system import scheduler_env
+from distrain.runners.system.limits import explain
 from distrain.runners.system.network import address_of
 from distrain.runners.system.scratch import scratch_folder
 
@@ -72,7 +74,7 @@ def _join_at(address: str, token_file: str, node_rank: int | None, devices: str)
         raise ConfigError(f"the address must be HOST:PORT as the first host prints it: {address!r}")
     if node_rank is not None and node_rank < 1:
         raise ConfigError("host 0 is the one that started the run; number other hosts from 1")
-    read_token(token_file)
+    token = read_token(token_file)
     if devices:  # this reports an invalid choice; whether it suffices depends on the run's config
         choice = RunConfig().with_changes({"devices": parse_devices(devices)})
         choose_devices(choice, host_for(choice))
@@ -80,8 +82,25 @@ def _join_at(address: str, token_file: str, node_rank: int | None, devices: str)
     supervisor = f"tcp:{join_address(address_of(host), port)}"
     number = str(-1 if node_rank is None else node_rank)
     command = ["distrain.runners.launchers.joined_host", number, devices]
-    with Signals() as signals:
-        return JoiningProcess(command, supervisor, token_file).follow(signals)
+    with _token_copy(token) as copy, Signals() as signals:
+        return JoiningProcess(command, supervisor, copy).follow(signals)
+
+
+@contextmanager
+def _token_copy(token: str) -> Iterator[str]:
+    """Yield a file with the token that stays, whatever happens to the one that the user has named.
+
+    Raises DistrainError where it cannot be written.
+    """
+    with ExitStack() as stack:
+        try:
+            file = stack.enter_context(scratch_folder("task-")) / TOKEN_FILE_NAME
+            file.touch(0o600)
+            file.write_text(token)
+        except OSError as error:
+            text = f"cannot write the run's token to a temporary folder: {explain(error)}"
+            raise DistrainError(f"{text}; choose another folder with TMPDIR") from None
+        yield str(file)
 
 
 def join_as_rank(config: RunConfig) -> int:
@@ -98,11 +117,8 @@ def join_as_rank(config: RunConfig) -> int:
     method = config.dist.init_method or "env://"
     timeout_s = str(config.dist.join_timeout_s)
     command = ["distrain.runners.launchers.env", JOIN, method, timeout_s]
-    with scratch_folder("task-") as folder, Signals() as signals:
-        token_file = folder / TOKEN_FILE_NAME
-        token_file.touch(0o600)
-        token_file.write_text(read_user_token())
-        return JoiningProcess(command, "", str(token_file), launcher="env").follow(signals)
+    with _token_copy(read_user_token()) as copy, Signals() as signals:
+        return JoiningProcess(command, "", copy, launcher="env").follow(signals)
 
 
 class JoiningProcess:

@@ -249,7 +249,7 @@ def test_a_stop_ends_both_hosts_at_one_step_with_a_checkpoint(pair: Pair, where:
     pair.assert_nothing_left()
 
 
-@pytest.mark.parametrize("happened", ["the reader of the output exited"])
+@pytest.mark.parametrize("happened", ["the token was removed", "the reader of the output exited"])
 def test_ctrl_c_on_a_joined_host_stops_the_run_whatever_happened_there(
     pair: Pair, happened: str
 ) -> None:
@@ -259,6 +259,8 @@ def test_ctrl_c_on_a_joined_host_stops_the_run_whatever_happened_there(
         command += " 2>&1 | head -n 3"
     pair.started.append(pair.second.start(JOIN, "sh", "-c", command))
     pair.assert_continues([run])
+    if happened == "the token was removed":
+        (pair.second.folder / "token").unlink()
     _interrupt(pair.second)
     assert pair.exit_code(run) == 130, pair.output
     assert pair.record.last_checkpoint is not None
