@@ -213,6 +213,14 @@ class Connection(asyncio.BufferedProtocol):
             self._listener.received(self, Notice(time=time.time(), rank=self.rank, text=text))
 
     @property
+    def is_from_elsewhere(self) -> bool:
+        """Whether the peer has another address than this host; their names may be the same."""
+        if self._transport is None:
+            return False
+        peer, own = map(self._transport.get_extra_info, ("peername", "sockname"))
+        return bool(peer) and peer[0] != own[0]
+
+    @property
     def _max_line_bytes(self) -> int:
         return MAX_LINE_BYTES if self._has_greeted else MAX_HELLO_BYTES
 

@@ -76,7 +76,9 @@ def test_a_killed_rank_is_named_with_its_host(pair: Pair, number: int) -> None:
     pair.assert_nothing_left()
 
 
-def test_a_frozen_rank_of_another_host_is_named_and_read_there(pair: Pair) -> None:
+@pytest.mark.parametrize("name", ["h1", "h0"], ids=["other names", "the same name"])
+def test_a_frozen_rank_of_another_host_is_named_and_read_there(pair: Pair, name: str) -> None:
+    pair.second.run("hostname", name)
     both = pair.train(report__stall_s=2)
     frozen = pair.rank(2)
     frozen.suspend()

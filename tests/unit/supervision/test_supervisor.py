@@ -148,6 +148,19 @@ def two_hosts(tmp_path: Path) -> Supervisor:
     return Supervisor(create_run(tmp_path, config, plan=plan_here(config), word="ddp"))
 
 
+def test_ranks_of_a_host_with_the_same_name_are_not_sampled_here(two_hosts: Supervisor) -> None:
+    peers = {0: "10.0.0.2", 1: "10.0.0.3"}
+    for rank, address in peers.items():
+        connection = Connection(two_hosts.coordinator)
+        transport = Mock(spec=asyncio.Transport)
+        transport.get_extra_info = {"peername": (address, 5), "sockname": ("10.0.0.2", 7)}.get
+        connection._transport = transport
+        hello = Hello(rank=rank, world_size=2, pid=os.getpid(), host=socket.gethostname())
+        two_hosts.coordinator.received(connection, hello)
+    assert set(two_hosts.coordinator.run.ranks.pids) == {0}
+    assert set(two_hosts.coordinator.run.ranks.distant_pids) == {1}
+
+
 @pytest.mark.parametrize(
     "event",
     [
