@@ -110,7 +110,7 @@ async def run_recorded(
         }
         process = await asyncio.create_subprocess_exec(*command, env={**os.environ, **own})
         exit_task = asyncio.create_task(process.wait())
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2):
             loop = asyncio.get_running_loop()
             loop.add_signal_handler(number, process.send_signal, number)
         stalls = asyncio.create_task(

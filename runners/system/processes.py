@@ -63,6 +63,16 @@ def accept_sigterm_from_parent() -> None:
     threading.Thread(target=wait, name="sigterm", daemon=True).start()
 
 
+def leave_user_signals(*numbers: signal.Signals) -> None:
+    """Do nothing on SIGUSR1 and SIGUSR2, or on `numbers`: they are for the user's program.
+
+    A scheduler sends them to every process of a job, as with the option --signal of sbatch.
+    Programs that this process starts begin with the default.
+    """
+    for number in numbers or (signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(number, lambda *_: None)
+
+
 def blocks_sigterm() -> bool:
     """Return whether this process was started by one that called `accept_sigterm_from_parent`."""
     return signal.SIGTERM in signal.pthread_sigmask(signal.SIG_BLOCK, ())

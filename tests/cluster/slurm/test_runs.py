@@ -265,6 +265,17 @@ def test_a_cancelled_job_ends_its_run(started: Start, cluster: Cluster) -> None:
     assert int(run.record.last_checkpoint.stem.removeprefix("step-")) == step
 
 
+def test_a_signal_that_is_meant_for_programs_does_not_end_a_training(
+    started: Start, cluster: Cluster
+) -> None:
+    run = started(**SLOW)
+    wait_for_step(run, 1)
+    cluster.run("scancel", "--signal=USR1", job_of(run))
+    wait_for_step(run, step_of(run) + 10)
+    run.stop()
+    assert ended(run) == "stopped", run.record.state.reason
+
+
 def test_a_lost_node_is_named(started: Start, cluster: Cluster) -> None:
     run = started(**SLOW)
     wait_for_step(run, 1)

@@ -25,6 +25,14 @@ from tests.support.runs import wait_until
 __all__ = ["start", "started", "user_folder"]
 
 JOB = ("--launcher", "slurm", "--set", "slurm.nodes=2", "--set", "slurm.poll_s=0.5")
+# As programs do that save before the time limit of a job that has the option --signal.
+ENDS_ON_SIGNAL = """
+import signal
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+print("ready")
+signal.sigwait({signal.SIGUSR1})
+print("saved")
+"""
 
 
 def outputs(run: Run) -> list[str]:
@@ -55,6 +63,20 @@ def test_a_stop_interrupts_the_ranks_on_all_nodes(
     run.stop()
     assert ended(run) == "stopped", run.reason
     assert all("saved" in output for output in outputs(run))
+
+
+@pytest.mark.parametrize("via", ["torchrun", "srun"])
+@pytest.mark.usefixtures("started")
+def test_a_signal_of_the_user_reaches_the_program_alone(
+    via: str, user_folder: Path, cluster: Cluster
+) -> None:
+    (user_folder / "train.py").write_text(ENDS_ON_SIGNAL)
+    done = distrain("run", "--detach", *JOB, "--set", f"slurm.via={via}", "train.py")
+    run = find(done.stdout.strip())
+    wait_until(lambda: outputs(run) == ["ready\n", "ready\n"], LONG)
+    cluster.run("scancel", "--signal=USR1", job_of(run))
+    assert ended(run) == "completed", run.reason
+    assert outputs(run) == ["ready\nsaved\n"] * 2
 
 
 @pytest.mark.usefixtures("started")
