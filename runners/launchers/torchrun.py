@@ -73,6 +73,7 @@ def run_elastic_agent(
     """
     with without_garbage_collection():
         from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+        from torch.distributed.elastic.rendezvous import RendezvousTimeoutError
         from torch.distributed.run import parse_args, run
 
     # The agent looks up the host's name for each line of its own statistics, before it reports how
@@ -113,6 +114,10 @@ def run_elastic_agent(
             for failure in error.failures.values():
                 rank = node * ranks + failure.local_rank
                 link.report_exit(rank, failure.pid, failure.exitcode)
+            return 1
+        except RendezvousTimeoutError:
+            limit = f"{join_timeout_s:g} s (dist.join_timeout_s)"
+            print(f"not all hosts have started their ranks within {limit}", file=sys.stderr)
             return 1
     return 0
 

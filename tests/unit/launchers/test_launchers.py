@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import io
 import os
+import socket
 import sys
 import tempfile
 from pathlib import Path
+from unittest.mock import Mock
 
 import msgspec
 import pytest
+from torch.distributed.elastic.rendezvous import RendezvousTimeoutError
 
 from distrain.runners.config.planning import plan_here
 from distrain.runners.config.schema import RunConfig
@@ -19,6 +22,7 @@ from distrain.runners.launchers.command import launcher_environment
 from distrain.runners.launchers.joined_host import join_run
 from distrain.runners.launchers.node import NodeAgent, _record_folder
 from distrain.runners.launchers.node_telemetry import MAX_BYTES, forwarding_logs
+from distrain.runners.launchers.torchrun import run_elastic_agent
 from distrain.runners.protocol.client import ServerAddresses
 from distrain.runners.protocol.events import Event, NodeFinished, Printed, Welcome
 from distrain.runners.supervision.stall_probe import LAST_S
@@ -193,3 +197,17 @@ def test_a_host_that_joins_prints_what_the_encoding_of_its_locale_lacks(
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(printed, encoding="ascii"))
     assert join_run(Host()) == 1  # type: ignore[arg-type]
     assert printed.getvalue().endswith(b"failed\tranks 0?1 were gone\n")
+
+
+def test_hosts_that_do_not_start_their_ranks_in_time_are_reported_in_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As where torch is on a disk that does not answer."""
+    late = Mock(side_effect=RendezvousTimeoutError)
+    monkeypatch.setattr("torch.distributed.run.run", late)
+    monkeypatch.setattr(socket, "getfqdn", socket.getfqdn)  # which the agent replaces
+    link = Mock(address="127.0.0.1")
+    places = {"nodes": 2, "meeting_place": "127.0.0.1:1", "join_timeout_s": 15.0}
+    assert run_elastic_agent(link, ["rank"], 1, **places) == 1
+    expected = "not all hosts have started their ranks within 15 s (dist.join_timeout_s)\n"
+    assert capsys.readouterr().err == expected
