@@ -17,6 +17,7 @@ from distrain.runners.training.loader_processes import start_processes
 
 CHECK_S = 5.0  # between two looks for loader processes that have ended
 ENDING_S = 1.0  # from the end of its socket until a process has ended
+EARLY = "before all of its batches were received"
 
 
 def wait_for_batches(loader: DataLoader[Any], timeout_s: float) -> Iterator[Any]:
@@ -24,7 +25,12 @@ def wait_for_batches(loader: DataLoader[Any], timeout_s: float) -> Iterator[Any]
     _check_idle_processes(loader)
     if not loader.num_workers:
         return iter(loader)
-    return _retry(start_processes(loader), timeout_s)
+    batches = start_processes(loader)
+    if not batches._pin_memory:
+        # torch only reads here. So reading ends with the last process that could write the rest of
+        # a batch, instead of waiting for ever for one that has ended within it.
+        batches._worker_result_queue._writer.close()
+    return _retry(batches, timeout_s)
 
 
 def _check_idle_processes(loader: DataLoader[Any]) -> None:
@@ -71,6 +77,8 @@ def _next(batches: Any, guard: _Guard, timeout_s: float) -> Any:
             try:
                 return next(batches)
             except (RuntimeError, OSError, EOFError) as error:
+                if guard.ended:
+                    raise _early_end(guard.ended, EARLY) from None
                 is_late = time.monotonic() >= guard.deadline
                 if is_late or guard.has_ended_loaders:
                     text = f"no batch came from the loader processes within {timeout_s:g} s"
@@ -101,28 +109,36 @@ def _explain(error: Exception, loaders: Sequence[BaseProcess]) -> None:
     for loader in loaders:
         loader.join(ENDING_S)
         if loader.exitcode is not None:
-            raise _early_end(loader, "before all of its batches were received") from error
+            raise _early_end(loader, EARLY) from error
 
 
 class _Guard(threading.Thread):
     """Ends the loader processes some time after a deadline, while their rank waits for a batch.
 
     torch waits without a limit for the tensors of a batch that a process has announced: they come
-    through a socket of that process, which may hang or be suspended.
+    through a socket of that process, which may hang or be suspended. So it does for the rest of a
+    batch that is large without tensors: where a process has `ended` within it, the others, which
+    wait for their turn, are ended too.
     """
 
     def __init__(self, loaders: Sequence[BaseProcess], timeout_s: float) -> None:
         super().__init__(name="loaders", daemon=True)
         self.deadline = math.inf
         self.has_ended_loaders = False
+        self.ended: BaseProcess | None = None
+        self._timeout_s = timeout_s
         self._loaders = loaders
         self._check_s = min(timeout_s, CHECK_S)
         self._has_passed = threading.Event()
 
     def run(self) -> None:
         while not self._has_passed.wait(self._check_s):
-            if time.monotonic() > self.deadline + self._check_s:  # torch itself had the time
+            late_s = time.monotonic() - self._check_s  # torch itself had the time
+            if late_s > self.deadline:
                 self.has_ended_loaders = True
+            elif late_s > self.deadline - self._timeout_s + self._check_s:
+                self.ended = next((each for each in self._loaders if not each.is_alive()), None)
+            if self.has_ended_loaders or self.ended:
                 for loader in self._loaders:
                     loader.kill()
                 return

@@ -374,6 +374,41 @@ def test_a_batch_that_a_suspended_process_has_announced_is_not_waited_for_withou
         next(batches)
 
 
+class Large(Indices):
+    """A data set of bytes: the rest of a sample waits until a part of it was received."""
+
+    def __getitem__(self, _: int) -> Any:
+        return bytes(1 << 20)
+
+
+class Unjoined(Plain):
+    @staticmethod
+    def collate(samples: Any) -> Any:  # type: ignore[override]
+        return samples
+
+
+# torch's iterator raises in its __del__, as a process of it was killed.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("number", [0, 1])
+def test_the_rest_of_a_batch_is_not_waited_for_where_its_loader_process_was_killed(
+    number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loader_wait, "CHECK_S", 0.2)
+    task = Unjoined(Indices(SAMPLES))
+    task.eval = Large(9)
+    config, plan = make_config_and_plan(1, data__workers=2, eval__batch_size=1)
+    evaluation = EvaluationBatches(task, config, plan, 0, make_mover(task))
+    batches = iter(evaluation)
+    next(batches)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a fork server gets it in place of this process
+    iterator: Any = evaluation._loader._iterator
+    iterator._data_queue._reader.poll(60)  # one of them is within a batch
+    process = sorted(multiprocessing.active_children(), key=lambda each: each.name)[number]
+    process.kill()
+    with pytest.raises(RuntimeError, match=rf"pid(\(s\))? {process.pid}\b"):
+        list(batches)
+
+
 def test_a_loader_process_that_pauses_between_two_epochs_is_waited_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -403,7 +438,7 @@ def test_a_loader_process_that_exits_without_an_error_is_noticed_before_the_limi
     task = Plain(Indices(SAMPLES))
     task.eval = Leaving(1)
     config, plan = make_config_and_plan(1, data__workers=1, data__timeout_s=600)
-    with pytest.raises(RuntimeError, match="exited unexpectedly"):
+    with pytest.raises(RuntimeError, match=r"exited unexpectedly|with exit code 0"):
         list(EvaluationBatches(task, config, plan, 0, make_mover(task)))
 
 
