@@ -22,6 +22,7 @@ from distrain.runners.cli.views import View
 from distrain.runners.config.sweep import varying_settings
 from distrain.runners.groups import Group
 from distrain.runners.records.snapshot import Follower
+from distrain.runners.records.state import RunState
 from distrain.runners.runs import Run
 
 UPDATE_S = 1.0  # between two updates: the runs need the cores
@@ -59,7 +60,7 @@ class GroupPresentation:
         group = self._group
         heading = f"{paint(group.status, group.status)}  {paint(group.id, 'bold')}"
         parts = [f"{heading}  {group.reason}", format_table(columns, rows, indent="  ")]
-        return "\n".join([*parts, *filter(None, [results.best.sentence])])
+        return "\n".join([*parts, *filter(None, [results.best.sentence]), *_obstacles(group)])
 
     def data(self) -> dict[str, Any]:
         """Return the summaries of the runs with the settings in which they differ."""
@@ -97,6 +98,7 @@ class GroupResults:
     def __init__(self, group: Group) -> None:
         self.runs = group.runs
         self.summaries = [run.summary() for run in self.runs]
+        self.statuses = [run.record.state.current_status for run in self.runs]
         configs = [run.record.config for run in self.runs]
         self.settings = varying_settings(configs)
         names = [run.name or run.id for run in self.runs]
@@ -132,7 +134,7 @@ class GroupResults:
                 BEST if n in self.best.runs else "",
                 self.runs[n].name,
                 *(values[n][:LONGEST_VALUE] for values in self.settings.values()),
-                summary["status"],
+                self.statuses[n],
                 _format_value(metric, summary),
                 formatting.count(summary["steps"]),
                 formatting.round_rate(summary["samples_per_s"]),
@@ -163,15 +165,17 @@ class GroupLines:
         self._every = every
         self._followers = {run.id: Follower(run.record) for run in group.runs}
         self._statuses: dict[str, str] = {}
+        self._reasons: dict[str, str] = {}
         self._next_progress = 0.0
 
     def update(self) -> bool:
         is_live = self._group.is_live
         for run in self._group.runs:
-            status = run.status
-            if self._statuses.get(run.id) != status:
-                self._statuses[run.id] = status
-                self._print(run, status, run.reason or _waiting(run))
+            state = run.record.state
+            status, reason = state.current_status, state.reason
+            if (self._statuses.get(run.id), self._reasons.get(run.id)) != (status, reason):
+                self._statuses[run.id], self._reasons[run.id] = status, reason
+                self._print(run, status, _obstacle(state) or reason or _waiting(run))
         if is_live and time.monotonic() >= self._next_progress:
             self._next_progress = time.monotonic() + self._every
             self._print_progress()
@@ -197,6 +201,19 @@ class GroupLines:
 
     def close(self) -> None:
         """Do nothing: there is nothing to close."""
+
+
+def _obstacle(state: RunState) -> str:
+    """Return why a live run does not go on: it has stalled, or nothing of it is recorded."""
+    if stall := state.current_stall:
+        return stall.describe(time.time())
+    return state.reason if state.live else ""
+
+
+def _obstacles(group: Group) -> list[str]:
+    """Return a line for each live run that does not go on: those in the queue wait for it."""
+    found = ((run.name or run.id, _obstacle(run.record.state)) for run in group.runs)
+    return [f"{name}: {formatting.single_line(text)}" for name, text in found if text]
 
 
 def _waiting(run: Run) -> str:
@@ -230,6 +247,7 @@ class GroupPicture:
         results = GroupResults(self._group)
         lines: Sequence[str] = align_columns(*results.table(), self._console.width)
         shown = [f"{self._group.id}  {self._group.reason}", *lines, results.best.sentence]
+        shown += _obstacles(self._group)
         queued = next((run for run in self._group.runs if run.status == "queued"), None)
         if queued and (reason := _waiting(queued)):
             shown.append(f"{queued.name} is waiting: {reason}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import time
 from io import StringIO
 from pathlib import Path
 from threading import Barrier
@@ -12,9 +14,10 @@ import pytest
 
 from distrain import Record, Run
 from distrain.runners.cli import main
-from distrain.runners.cli.group_presentation import GroupPicture
+from distrain.runners.cli.group_presentation import GroupLines, GroupPicture
 from distrain.runners.errors import DistrainError
 from distrain.runners.groups import Group
+from distrain.runners.records.stall import RankPhase, RankPosition, Stall
 from tests.support.records import RunBuilder
 
 TIMEOUT_S = 60
@@ -106,3 +109,28 @@ def test_the_picture_of_a_sweep_tells_what_its_next_run_waits_for(tmp_path: Path
     picture.close()
     assert output.getvalue().endswith(f"\nlr-0.1 is waiting: {reasons[0]}")
     assert reasons[1] not in output.getvalue()
+
+
+def test_a_sweep_names_its_run_that_stands_still(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = "20261124-165250-lr-sweep-2ami"
+    builder = RunBuilder(tmp_path, "lr-0.1")
+    builder.writer.set_state(group=name)
+    group = Group(name, [Run(builder.record)])
+    lines, picture = StringIO(), StringIO()
+    printed, painted = GroupLines(group, lines, 3600), GroupPicture(group, picture)
+    printed.update()
+    position = RankPosition(rank=1, since=time.time(), phase=RankPhase.DATA)
+    stall = Stall(since=time.time(), ranks=[1], positions=[position])
+    builder.writer.set_state(stall=stall)
+    for view in (printed, painted):
+        view.update()
+        view.close()
+    assert main(["show", "lr-sweep", "--runs-dir", str(tmp_path)]) == 0
+    for shown in (lines.getvalue(), picture.getvalue(), capsys.readouterr().out):
+        assert "stalled" in shown
+        assert re.search(r"lr-0\.1.* no progress for .*: rank 1 is in ", shown)
+    builder.writer.set_state(stall=None, reason="the supervisor is suspended")
+    printed.update()
+    assert lines.getvalue().endswith("running     lr-0.1  the supervisor is suspended\n")
