@@ -13,6 +13,7 @@ import traceback
 from collections.abc import Sequence
 from functools import partial, partialmethod
 from mmap import mmap
+from multiprocessing import context, popen_spawn_posix, util
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,50 @@ from distrain.runners.system.processes import (
 
 START_S = 10.0  # within which a process that was forked begins to work
 STARTS = 3  # of the processes of a loader, where some of them hang
+ENDED_AT_START = (
+    "a loader process has ended before it had received its data set: the log of the rank has its "
+    "error, unless it was killed (by the OOM killer?)"
+)
+
+
+class _SpawnPopen(popen_spawn_posix.Popen):
+    """Starts a process. Raises BrokenPipeError where that ends before it has received everything.
+
+    Python keeps the ends of the process open in this one too, and would then write for ever.
+    """
+
+    _fds: list[int]
+
+    def _launch(self, process: BaseProcess) -> None:
+        spawn = util.spawnv_passfds  # there is no public way
+
+        def spawn_and_close(path: bytes, words: Any, descriptors: Any) -> int:
+            pid = spawn(path, words, descriptors)
+            if descriptors is self._fds:  # not those of the resource tracker
+                null = os.open(os.devnull, os.O_RDWR)
+                for end in descriptors[-2:]:  # which Python closes later
+                    os.dup2(null, end, inheritable=False)
+                os.close(null)
+            return pid
+
+        util.spawnv_passfds = spawn_and_close  # type: ignore[assignment]
+        try:
+            super()._launch(process)  # type: ignore[misc]
+        finally:
+            util.spawnv_passfds = spawn
+
+
+class _SpawnProcess(context.SpawnProcess):
+    @staticmethod
+    def _Popen(process: BaseProcess) -> _SpawnPopen:  # noqa: N802
+        return _SpawnPopen(process)
+
+
+class _SpawnContext(context.SpawnContext):
+    Process = _SpawnProcess
+
+
+CONTEXTS = {"spawn": _SpawnContext()}
 
 
 def make_loader(
@@ -54,7 +99,7 @@ def make_loader(
             "persistent_workers": True,
             "prefetch_factor": config.prefetch,
             "timeout": config.timeout_s,
-            "multiprocessing_context": config.worker_context,
+            "multiprocessing_context": CONTEXTS.get(config.worker_context, config.worker_context),
             "worker_init_fn": _init_loader_process,
         }
     return DataLoader(
@@ -72,9 +117,14 @@ def start_processes(loader: DataLoader[Any]) -> Any:
     A lock that another thread holds at a fork, such as that of torch's random numbers, is held for
     ever in the child. Raises RuntimeError.
     """
-    context: Any = loader.multiprocessing_context
-    if loader._iterator is not None or context.get_start_method() != "fork":
+    method = loader.multiprocessing_context.get_start_method()
+    if loader._iterator is not None:
         return iter(loader)
+    if method != "fork":
+        try:
+            return iter(loader)
+        except (BrokenPipeError, ConnectionResetError, EOFError):
+            raise RuntimeError(ENDED_AT_START) from None
     for _ in range(STARTS):
         seeds = loader.generator.get_state()
         begun = mmap(-1, loader.num_workers)

@@ -325,6 +325,27 @@ def test_the_wait_for_a_loader_process_is_bounded() -> None:
         list(EvaluationBatches(task, config, plan, 0, make_mover(task)))
 
 
+class Ending(Indices):
+    """A data set whose loader process ends as it receives it, before the whole is there."""
+
+    def __reduce__(self) -> Any:
+        return int, (Exit(), bytes(1 << 20))
+
+
+class Exit:
+    def __reduce__(self) -> Any:
+        return os._exit, (1,)
+
+
+@pytest.mark.parametrize("context", ["spawn", "forkserver"])
+def test_a_loader_process_that_ends_as_it_starts_is_an_error(context: str) -> None:
+    task = Plain(Indices(SAMPLES))
+    task.eval = Ending(1)
+    config, plan = make_config_and_plan(1, data__workers=1, data__worker_context=context)
+    with pytest.raises(RuntimeError, match="ended before it had received its data set"):
+        list(EvaluationBatches(task, config, plan, 0, make_mover(task)))
+
+
 class Unsendable(Plain):
     """A task whose batches a loader process cannot send, as where /dev/shm is full."""
 
