@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, NamedTuple
 
 import msgspec
@@ -34,6 +37,7 @@ from distrain.runners.verification.result import (
 
 MAX_EVALUATED = 101  # samples: a prime, so that ranks get unequal shares
 POLL_S = 0.1
+COMPARISON = "distrain.runners.verification.compare"
 
 
 class Case(NamedTuple):
@@ -202,23 +206,28 @@ class Verification:
         return msgspec.json.decode(path.read_bytes(), type=ReferenceComparison)
 
     def _run_comparison(self, record: Record) -> tuple[int, str]:
-        """Return the exit code and the standard error of the comparing process."""
+        """Return the exit code and the standard error of the comparing process.
+
+        The processes that the task has started there end with it, as those of a run do.
+        """
         plan = record.state.plan
         assert plan is not None, "a run that was launched has a plan"
-        with subprocess.Popen(
-            [sys.executable, "-P", "-m", "distrain.runners.verification.compare", str(record.dir)],
-            env=launcher_environment(record.config, plan, record.dir, ServerAddresses("")),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-        ) as process:
+        with (
+            TemporaryFile("w+", errors="replace") as stderr,  # a pipe would be theirs too
+            subprocess.Popen(
+                [sys.executable, "-P", "-m", COMPARISON, str(record.dir)],
+                env=launcher_environment(record.config, plan, record.dir, ServerAddresses("")),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=stderr,
+                start_new_session=True,
+            ) as process,
+        ):
             try:
-                while True:
-                    with suppress(subprocess.TimeoutExpired):
-                        _, stderr = process.communicate(timeout=POLL_S)
-                        return process.returncode, stderr
-                    self._sleep(0)
-            except BaseException:
-                process.kill()
-                raise
+                while process.poll() is None:
+                    self._sleep(POLL_S)
+            finally:
+                with suppress(ProcessLookupError):  # there are none
+                    os.killpg(process.pid, signal.SIGKILL)
+            stderr.seek(0)
+            return process.returncode, stderr.read()
