@@ -22,7 +22,6 @@ from distrain.runners.cli.views import View
 from distrain.runners.config.sweep import varying_settings
 from distrain.runners.groups import Group
 from distrain.runners.records.snapshot import Follower
-from distrain.runners.records.state import RunState
 from distrain.runners.runs import Run
 
 UPDATE_S = 1.0  # between two updates: the runs need the cores
@@ -175,7 +174,7 @@ class GroupLines:
             status, reason = state.current_status, state.reason
             if (self._statuses.get(run.id), self._reasons.get(run.id)) != (status, reason):
                 self._statuses[run.id], self._reasons[run.id] = status, reason
-                self._print(run, status, _obstacle(state) or reason or _waiting(run))
+                self._print(run, status, state.obstacle or reason or _waiting(run))
         if is_live and time.monotonic() >= self._next_progress:
             self._next_progress = time.monotonic() + self._every
             self._print_progress()
@@ -203,16 +202,9 @@ class GroupLines:
         """Do nothing: there is nothing to close."""
 
 
-def _obstacle(state: RunState) -> str:
-    """Return why a live run does not go on: it has stalled, or nothing of it is recorded."""
-    if stall := state.current_stall:
-        return stall.describe(time.time())
-    return state.reason if state.live else ""
-
-
 def _obstacles(group: Group) -> list[str]:
     """Return a line for each live run that does not go on: those in the queue wait for it."""
-    found = ((run.name or run.id, _obstacle(run.record.state)) for run in group.runs)
+    found = ((run.name or run.id, run.record.state.obstacle) for run in group.runs)
     return [f"{name}: {formatting.single_line(text)}" for name, text in found if text]
 
 

@@ -136,6 +136,13 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True):
         return "stalled" if self.current_stall and self.status != "stopping" else self.status
 
     @property
+    def obstacle(self) -> str:
+        """Why a live run does not go on: it has stalled, or nothing of it is recorded; or ""."""
+        if stall := self.current_stall:
+            return stall.describe(time.time())
+        return self.reason if self.live else ""
+
+    @property
     def has_epochs(self) -> bool:
         """Whether the training data have epochs, which is unknown at first; a stream has none."""
         return self.facts is None or self.facts.has_epochs
