@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dis
 import sys
+from collections.abc import Iterator
 
-# Parts of the messages that gloo, NCCL and TCP stores raise as plain RuntimeErrors.
+# Parts of the messages that gloo, NCCL and TCP stores raise as plain RuntimeErrors, in C++.
 _CONNECTION_ERRORS = (
     "connection closed by peer",
     "connection reset by peer",
@@ -30,7 +32,16 @@ _OWN_ERRORS = (
 
 
 def is_secondary_failure(error: BaseException, message: str) -> bool:
-    """Return whether a rank raises this error when another rank has died or never came."""
+    """Return whether a rank raises this error when another rank has died or never came.
+
+    A program may raise another one because of such an error.
+    """
+    return _is_of_another_rank(error, message) or any(
+        _is_of_another_rank(each, _text_of(each)) for each in _earlier_errors(error)
+    )
+
+
+def _is_of_another_rank(error: BaseException, message: str) -> bool:
     text = message.lower()
     dist = sys.modules.get("torch.distributed")  # not every program loads it
     if dist and isinstance(
@@ -39,4 +50,34 @@ def is_secondary_failure(error: BaseException, message: str) -> bool:
         return not any(part in text for part in _OWN_ERRORS)
     if type(error).__name__ == "HorovodInternalError":
         return True
-    return isinstance(error, RuntimeError) and any(part in text for part in _CONNECTION_ERRORS)
+    is_similar = isinstance(error, RuntimeError) and any(
+        part in text for part in _CONNECTION_ERRORS
+    )
+    return is_similar and not _is_raised_in_python(error)
+
+
+def _is_raised_in_python(error: BaseException) -> bool:
+    """Return whether a statement `raise` has raised it, as where a dataset loses its server."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None:
+        return False
+    return trace.tb_frame.f_code.co_code[trace.tb_lasti] == dis.opmap["RAISE_VARARGS"]
+
+
+def _earlier_errors(error: BaseException) -> Iterator[BaseException]:
+    """Yield the errors that have led to this one."""
+    seen = {id(error)}
+    earlier = error.__cause__ or error.__context__
+    while earlier is not None and id(earlier) not in seen:
+        seen.add(id(earlier))
+        yield earlier
+        earlier = earlier.__cause__ or earlier.__context__
+
+
+def _text_of(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:
+        return ""
