@@ -14,6 +14,7 @@ _CONNECTION_ERRORS = (
     "connect timeout",
     "broken pipe",
     "timed out waiting",
+    "timeout caused pair closure",
     "socket timeout",
     "watchdog caught collective",
     "remote process exited",

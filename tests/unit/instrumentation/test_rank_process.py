@@ -145,6 +145,7 @@ def test_an_exit_with_a_message_is_named_by_it() -> None:
         (DistBackendError("ncclRemoteError: a remote process has exited"), True),
         (DistNetworkError("Connection reset by peer"), True),
         (RuntimeError("Connection closed by peer [127.0.0.1]:7044"), True),
+        (RuntimeError("Application timeout caused pair closure"), True),
         (ValueError("Connection closed by peer"), False),
     ],
 )
