@@ -82,3 +82,12 @@ def _text_of(error: BaseException) -> str:
         return str(error)
     except Exception:
         return ""
+
+
+def tells_of_another_rank(last_words: str) -> bool:
+    """Return whether the exception of C++ that aborted a rank, as NCCL's watchdog does, is due to
+    another rank, and not to its own device or code.
+    """
+    text = last_words.lower()
+    is_of_device = "cuda error" in text
+    return not is_of_device and any(part in text for part in (*_CONNECTION_ERRORS, "nccl error"))

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from distrain.runners.distributed.secondary_failures import tells_of_another_rank
 from distrain.runners.protocol.events import Exited, Failure, Finished, Job, NonFinite
 
 
@@ -94,10 +95,30 @@ class Evidence(msgspec.Struct, kw_only=True):
 
     @property
     def aborted_by_watchdog(self) -> set[int]:
-        """The ranks that NCCL's or Horovod's watchdog aborted while they waited for another."""
-        if not self.watchdog_aborts:
-            return set()
-        return {rank for rank in self.disconnected if self.exit_code(rank) == -signal.SIGABRT}
+        """The ranks that NCCL's or Horovod's watchdog aborted while they waited for another.
+
+        What they have printed tells, if anything; a script may use NCCL too.
+        """
+        aborted = [r for r in self.disconnected if self.exit_code(r) == -signal.SIGABRT]
+        return {
+            rank
+            for rank in aborted
+            if (
+                tells_of_another_rank(words)
+                if (words := self.last_words.get(rank))
+                else self.watchdog_aborts
+            )
+        }
+
+    @property
+    def crashes(self) -> dict[int, float]:
+        """The ranks that ended without a report and not because of a stop, with the time."""
+        return {
+            rank: when
+            for rank, when in self.disconnected.items()
+            if self.exit_code(rank) not in (None, 0, -signal.SIGTERM, -signal.SIGINT)
+            and rank not in self.aborted_by_watchdog
+        }
 
     @property
     def finished_before_stop(self) -> bool:

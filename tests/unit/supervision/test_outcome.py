@@ -17,6 +17,7 @@ from distrain.runners.supervision.outcome import judge, supervisor_failure
 from distrain.runners.system.limits import limit_hint
 
 SOON, LATER = REACTION_S / 2, REACTION_S * 20
+WATCHDOG = "[PG ID 0 Rank 0] Process group watchdog thread terminated with exception:"
 
 
 def failure(rank: int, message: str = "my mistake", **more: Any) -> Failure:
@@ -241,6 +242,28 @@ FAILED: dict[str, tuple[dict[str, Any], int | None, str, str, list[int]]] = {
             "failures": {0: (5.1, secondary_failure(0)), 2: (5.2, secondary_failure(2))},
         },
         1, "SIGABRT", "killed by SIGABRT", [0, 2],
+    ),
+    "NCCL's watchdog finds an error of a device, and the launcher ends the others": (
+        {
+            "watchdog_aborts": True,
+            "disconnected": {1: 5.0, 0: 5.0 + LATER, 2: 5.0 + LATER},
+            "exits": exits(r0=-signal.SIGTERM, r1=-signal.SIGABRT, r2=-signal.SIGTERM),
+            "last_words": {1: f"{WATCHDOG} CUDA error: device-side assert triggered"},
+        },
+        1, "SIGABRT", "CUDA error: device-side assert triggered", [],
+    ),
+    "a rank of a script hangs, and NCCL's watchdog aborts those that wait for it": (
+        {
+            "is_script": True,
+            "disconnected": {0: 5.0, 1: 5.0 + LATER, 2: 5.01},
+            "exits": exits(r0=-signal.SIGABRT, r1=-signal.SIGTERM, r2=-signal.SIGABRT),
+            "launcher_code": 1,
+            "last_words": {
+                rank: f"{WATCHDOG} [Rank {rank}] Watchdog caught collective operation timeout: Work"
+                for rank in (0, 2)
+            },
+        },
+        1, "Hang", "rank 1 is absent from a collective in which the others wait", [0, 2],
     ),
     "a rank exits before it has reported a step": (
         {"disconnected": {1: 5.0}, "exits": exits(r1=3), "steps": {0: 4}},
