@@ -134,12 +134,7 @@ class Evidence(msgspec.Struct, kw_only=True):
         """
         by_itself = [when for when, failure in self.failures.values() if not failure.secondary]
         if self.job is None:  # else a scheduler may have killed the ranks, to queue the job again
-            by_itself += [
-                when
-                for rank, when in self.disconnected.items()
-                if self.exit_code(rank) not in (None, 0, -signal.SIGTERM, -signal.SIGINT)
-                and rank not in self.aborted_by_watchdog
-            ]
+            by_itself += self.crashes.values()
         first = min(by_itself, default=math.inf)
         return not self.launcher_is_rank and first < self.stop_requested_at
 

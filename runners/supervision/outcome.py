@@ -116,12 +116,30 @@ def _stop_of_script(evidence: Evidence) -> str:
         reason = f"stopped {evidence.stop_origin}"
         if steps := [each.step for each in evidence.finished.values() if each.stopped]:
             reason += f" in step {max(steps):,}"
-    failures = sorted(evidence.failures.items())
-    mistakes = [(rank, each) for rank, (_, each) in failures if each.error not in STOP_ERRORS]
-    for rank, failure in mistakes[:1]:  # it may have been saving
-        message = formatting.single_line(failure.message)
-        reason += f"; then rank {rank} failed: {failure.error}: {message}"
+    if mistake := _first_mistake(evidence):  # it may have been saving
+        reason += f"; then {mistake}"
     return reason
+
+
+def _first_mistake(evidence: Evidence) -> str:
+    """Return which rank of a script was the first to fail, apart from what a stop causes, and how.
+
+    A rank that fails because it waits for one that was killed is not the first.
+    """
+    mistakes = [
+        (failure.secondary, when, rank)
+        for rank, (when, failure) in evidence.failures.items()
+        if failure.error not in STOP_ERRORS
+    ]
+    if not mistakes:
+        return ""
+    is_secondary, _, rank = min(mistakes)
+    crashes = evidence.crashes
+    if is_secondary and crashes:
+        rank = min(crashes, key=lambda rank: crashes[rank])
+        return f"rank {rank}: {run_errors.rank_error(evidence, rank).message}"
+    failure = evidence.failures[rank][1]
+    return f"rank {rank} failed: {failure.error}: {formatting.single_line(failure.message)}"
 
 
 def failure_of(evidence: Evidence, error: RunError) -> Outcome:

@@ -540,6 +540,32 @@ def test_a_rank_that_vanishes_before_the_agent_of_another_host_is_named() -> Non
             "stopped",
             "stopped on request in step 7; then rank 1 failed: OSError: disk full",
         ),
+        # Rank 0 waited for one that failed while it saved.
+        (
+            {
+                "failures": {
+                    0: (5.1, secondary_failure(0)),
+                    1: (5.0, failure(1, "disk full", error="OSError")),
+                },
+                "stop_requested": True,
+                "stop_requested_at": 4.0,
+                "launcher_code": 1,
+            },
+            "stopped",
+            "stopped on request; then rank 1 failed: OSError: disk full",
+        ),
+        (
+            {
+                "failures": {0: (5.1, secondary_failure(0))},
+                "disconnected": {1: 5.0},
+                "exits": exits(r1=-11),
+                "stop_requested": True,
+                "stop_requested_at": 4.0,
+                "launcher_code": 1,
+            },
+            "stopped",
+            "stopped on request; then rank 1: killed by SIGSEGV",
+        ),
         # It was stopped because nothing happened any more.
         (
             {
