@@ -234,6 +234,7 @@ class Coordinator:
             self.run.evidence.hosts[hello.rank] = hello.host
         if hello.joined:
             self.run.ranks.joined[hello.rank] = hello.pid
+            self.run.evidence.ranks_joined = True
             self.run.evidence.reopen([hello.rank])
             self.run.conditions.all_finished.clear()
 

@@ -24,6 +24,7 @@ class Evidence(msgspec.Struct, kw_only=True):
     is_script: bool = False  # a program of the user's: its exit code decides how it ended
     watchdog_aborts: bool = False  # whether the backend's watchdog ends ranks with SIGABRT
     launcher_is_rank: bool = False  # and not a process that starts ranks
+    ranks_joined: bool = False  # whether its ranks are processes that the program has started
     reports_exits: bool = False  # whether the launcher reports how each rank failed, then fails
     finished: dict[int, Finished] = {}
     failures: dict[int, tuple[float, Failure]] = {}
@@ -133,10 +134,12 @@ class Evidence(msgspec.Struct, kw_only=True):
         A program whose own processes are the ranks may have handled that and gone on.
         """
         by_itself = [when for when, failure in self.failures.values() if not failure.secondary]
-        if self.job is None:  # else a scheduler may have killed the ranks, to queue the job again
+        # A scheduler may have killed the ranks, to queue the job again; the exit code of a launcher
+        # that is the rank may be that of the stop.
+        if self.job is None and not self.launcher_is_rank:
             by_itself += self.crashes.values()
         first = min(by_itself, default=math.inf)
-        return not self.launcher_is_rank and first < self.stop_requested_at
+        return not self.ranks_joined and first < self.stop_requested_at
 
     def exit_code(self, rank: int) -> int | None:
         """Return the exit code of a rank, negative for a signal; None if it is unknown."""

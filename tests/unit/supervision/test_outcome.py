@@ -590,6 +590,33 @@ def test_a_rank_that_vanishes_before_the_agent_of_another_host_is_named() -> Non
             "failed",
             "rank 1: disk full",
         ),
+        # Its process was stopped because a thread of it did not end.
+        (
+            {
+                "launcher_is_rank": True,
+                "failures": {0: (5.0, failure(0))},
+                "stop_requested": True,
+                "stop_requested_at": 9.0,
+                "interrupted": True,
+                "launcher_code": 1,
+            },
+            "failed",
+            "rank 0: my mistake",
+        ),
+        # Its program may have gone on after that.
+        (
+            {
+                "launcher_is_rank": True,
+                "ranks_joined": True,
+                "failures": {0: (5.0, failure(0))},
+                "stop_requested": True,
+                "stop_requested_at": 9.0,
+                "interrupted": True,
+                "launcher_code": 1,
+            },
+            "stopped",
+            "interrupted on request; then rank 0 failed: ValueError: my mistake",
+        ),
         # It was stopped because the others waited for a rank that had been killed.
         (
             {
