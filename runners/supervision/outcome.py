@@ -95,6 +95,8 @@ def _finished(evidence: Evidence) -> Outcome:
 
 def _exit_of_script(evidence: Evidence) -> str:
     """Return how a script ended with exit code 0."""
+    if mistake := _first_mistake(evidence):
+        return f"the program exited with code 0 although {mistake}"
     if not evidence.outlived:
         return ALL_EXITED
     verb = "was" if len(evidence.outlived) == 1 else "were"

@@ -494,6 +494,12 @@ def test_a_rank_that_vanishes_before_the_agent_of_another_host_is_named() -> Non
         ({"finished": finished(0, 1, step=0)}, "completed", "all processes exited with code 0"),
         # It may have closed its connection and ended well all the same.
         ({"disconnected": {0: 5.0, 1: 5.0}}, "completed", "all processes exited with code 0"),
+        # As a shell script that pipes the output of its ranks to another program.
+        (
+            {"failures": {1: (5.0, failure(1)), 0: (5.1, secondary_failure(0))}},
+            "completed",
+            "the program exited with code 0 although rank 1 failed: ValueError: my mistake",
+        ),
         (
             {"disconnected": {0: 5.0}, "outlived": [0]},
             "completed",
