@@ -80,6 +80,7 @@ class Coordinator:
         elif connection in self.run.ranks.programs:
             if isinstance(event, Failure):
                 self.run.evidence.program_failure = event
+                self.run.evidence.program_failed = time.monotonic()
         elif reason := self._refusal(connection, event):
             connection.refuse(reason)
         else:

@@ -46,6 +46,7 @@ class Evidence(msgspec.Struct, kw_only=True):
     launcher_ended: bool = False  # by distrain: what ranks do from then on explains nothing
     outlived: list[int] = []  # ranks that ran when their program had exited with code 0
     program_failure: Failure | None = None  # of a script whose own processes are the ranks
+    program_failed: float = math.inf  # when it did
     job: Job | None = None
     folder_lost: str = ""  # where the run's folder was
     queued: bool = False  # whether the run still waits in a queue: it has not started
@@ -84,6 +85,12 @@ class Evidence(msgspec.Struct, kw_only=True):
     def first_report(self) -> float:
         """When the first of those failures was reported; infinity if none was."""
         return min(self.reported.values(), default=math.inf)
+
+    @property
+    def first_loss(self) -> float:
+        """When the first rank failed or disconnected; infinity if none did."""
+        failed = [when for when, _ in self.failures.values()]
+        return min([*failed, *self.disconnected.values()], default=math.inf)
 
     @property
     def ended_by_signal(self) -> float:

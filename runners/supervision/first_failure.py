@@ -6,6 +6,7 @@ import math
 import signal
 from collections.abc import Iterable
 
+from distrain.runners.protocol.events import Failure
 from distrain.runners.records.job_status import UNKNOWN
 from distrain.runners.records.state import RunError
 from distrain.runners.supervision import run_errors
@@ -32,6 +33,8 @@ def first_error(evidence: Evidence) -> RunError:
         )
         if not explains:
             return run_errors.job_ended(evidence, job)
+    if evidence.program_failure and evidence.program_failed < evidence.first_loss:
+        return _program_error(evidence.program_failure)  # its ranks have ended with it
     suspects = _suspects(evidence)
     if all(order == DISCONNECTED for order, _ in suspects.values()):
         if evidence.unreachable:
@@ -49,14 +52,17 @@ def first_error(evidence: Evidence) -> RunError:
         return run_errors.hang(evidence, absent)
     if reported:
         return run_errors.rank_error(evidence, min(reported, key=lambda rank: reported[rank]))
-    if failure := evidence.program_failure:
-        return RunError(
-            rank=None, type=failure.error, message=failure.message, traceback=failure.traceback
-        )
+    if evidence.program_failure:
+        return _program_error(evidence.program_failure)
     if unexplained := _unexplained_exits(evidence):
         first = min(unexplained, key=lambda rank: evidence.exits[rank].time)
         return run_errors.rank_error(evidence, first)
     return run_errors.launcher_failed(evidence)
+
+
+def _program_error(failure: Failure) -> RunError:
+    message = f"the program that started the ranks failed: {failure.error}: {failure.message}"
+    return RunError(rank=None, type=failure.error, message=message, traceback=failure.traceback)
 
 
 def _suspects(evidence: Evidence) -> dict[int, tuple[int, float]]:

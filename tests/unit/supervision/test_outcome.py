@@ -226,6 +226,26 @@ FAILED: dict[str, tuple[dict[str, Any], int | None, str, str, list[int]]] = {
          "exits": exits(r0=-signal.SIGABRT, r1=-signal.SIGABRT, r2=-signal.SIGABRT)},
         1, "SIGABRT", "killed by SIGABRT", [0, 2],
     ),
+    "a program fails, and the ranks that it has started end with it": (
+        {
+            "is_script": True,
+            "program_failure": failure(0),
+            "program_failed": 5.0,
+            "disconnected": {0: 5.1, 1: 5.2},
+            "launcher_code": 1,
+        },
+        None, "ValueError", "the program that started the ranks failed: ValueError: my mistake", [],
+    ),
+    "a program fails because of a rank that it has started": (
+        {
+            "is_script": True,
+            "program_failure": failure(0),
+            "program_failed": 5.1,
+            "disconnected": {1: 5.0, 0: 5.2},
+            "launcher_code": 1,
+        },
+        1, "Vanished", "disconnected", [],
+    ),
     "a rank aborts without NCCL: it failed by itself": (
         {
             "disconnected": {1: 5.0},
