@@ -90,10 +90,13 @@ def call(work: Callable[[], object]) -> BaseException | None:
 def make_exit_failure(rank: int, error: SystemExit, step: int) -> Failure | None:
     """Return the report of a `sys.exit` with a code or with a message; None for exit code 0.
 
-    It came after `step` steps.
+    It came after `step` steps. A program that catches its error often prints it, and exits with a
+    code: the error is reported then.
     """
     message = error.code
     if isinstance(message, int):
+        if message & 0xFF and isinstance(error.__context__, Exception):
+            return make_failure(rank, error.__context__, step)
         message = f"exited with code {message & 0xFF}" if message & 0xFF else None
     if message is None:
         return None

@@ -98,13 +98,13 @@ def _run_python(config: RunConfig, path: str, rank: int) -> int:
         uncaught = call(partial(python_program.run_script, path, script.args))
     if uncaught is None:
         return 0
+    python_program.hide_own_frames(uncaught)
     if isinstance(uncaught, SystemExit):
         if failure := make_exit_failure(rank, uncaught, session.steps):
             has_failed = True
             reporter.send(failure)
         raise uncaught
     has_failed = True
-    python_program.hide_own_frames(uncaught)
     with hidden_modules.restored():
         reporter.send(make_failure(rank, uncaught, session.steps))
         session.flush(has_failed=True)  # the program's own hook may end the process at once

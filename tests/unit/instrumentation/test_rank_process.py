@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from functools import partial
 from typing import NoReturn
 
@@ -12,7 +13,12 @@ import torch
 from torch._utils import ExceptionWrapper
 from torch.distributed import DistBackendError, DistNetworkError
 
-from distrain.runners.instrumentation.rank_process import MAX_MESSAGE, call, make_failure
+from distrain.runners.instrumentation.rank_process import (
+    MAX_MESSAGE,
+    call,
+    make_exit_failure,
+    make_failure,
+)
 
 
 def fail() -> NoReturn:
@@ -134,6 +140,29 @@ def test_a_traceback_begins_in_the_users_code() -> None:
 def test_an_exit_with_a_message_is_named_by_it() -> None:
     failure = make_failure(0, SystemExit("no data"))
     assert failure.message == "exited before training had ended: no data"
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "message"),
+    [
+        (1, "ValueError", "a bad label"),
+        ("no data", "SystemExit", "no data"),
+        (0, None, None),
+    ],
+)
+def test_an_exit_with_a_code_after_an_error_is_named_by_the_error(
+    status: object, kind: str | None, message: str | None
+) -> None:
+    def work() -> None:
+        try:
+            raise ValueError("a bad label")
+        except ValueError:
+            sys.exit(status)  # type: ignore[arg-type]
+
+    error = call(work)
+    assert isinstance(error, SystemExit)
+    failure = make_exit_failure(0, error, 7)
+    assert (failure and failure.error, failure and failure.message) == (kind, message)
 
 
 @pytest.mark.parametrize(
