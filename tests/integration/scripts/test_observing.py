@@ -141,6 +141,7 @@ def test_the_end_of_the_program_is_that_of_its_run(
     [
         ("print(error); sys.exit(1)", "failed", "rank 0: no"),
         ("pass\nsys.exit(3)", "failed", "rank 0: exited with code 3"),
+        ("pass\nexit(3)", "failed", "rank 0: exited with code 3"),
         (
             "pass\nfor _ in distrain.track([1, 2]): sys.exit(3)",
             "failed",
