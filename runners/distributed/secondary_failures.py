@@ -30,6 +30,8 @@ _OWN_ERRORS = (
     "eaddrinuse",
     "address already in use",
 )
+# Further parts of what NCCL prints before it aborts a rank.
+_ABORTS = ("nccl error", "watchdog hang", "heartbeat mon")
 
 
 def is_secondary_failure(error: BaseException, message: str) -> bool:
@@ -85,9 +87,9 @@ def _text_of(error: BaseException) -> str:
 
 
 def tells_of_another_rank(last_words: str) -> bool:
-    """Return whether the exception of C++ that aborted a rank, as NCCL's watchdog does, is due to
-    another rank, and not to its own device or code.
+    """Return whether what aborted a rank, as NCCL's watchdog does, is due to another rank, and not
+    to its own device or code.
     """
     text = last_words.lower()
     is_of_device = "cuda error" in text
-    return not is_of_device and any(part in text for part in (*_CONNECTION_ERRORS, "nccl error"))
+    return not is_of_device and any(part in text for part in (*_CONNECTION_ERRORS, *_ABORTS))

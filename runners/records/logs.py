@@ -21,6 +21,12 @@ LAST_WORDS = 1 << 14  # bytes at the end of the log of a rank
 MAX_WORDS = 300  # characters of them that are shown
 _LINE = re.compile(r"^.*\S.*$", re.MULTILINE)
 _WHAT = re.compile(r"^  what\(\):\s+(.+)$", re.MULTILINE)
+# What the C library and NCCL print before they abort, without an exception.
+_ABORT = re.compile(
+    r"^.*(?:Assertion .* failed|\w\(\): (?:invalid|corrupted|unaligned)|double free or corruption"
+    r"|corrupted (?:size|double)|stack smashing|watchdog hang|Heartbeat monitor).*$",
+    re.MULTILINE,
+)
 CRASH_BYTES = 1 << 16  # at the end of the log of the supervisor: the stacks of its threads
 # What faulthandler prints.
 _CRASH = re.compile(r"^Fatal Python error: (.+)$", re.MULTILINE)
@@ -63,16 +69,17 @@ def check_log_folder(path: Path) -> None:
 def read_last_words(folder: Path, codes: Mapping[int, int]) -> dict[int, str]:
     """Return what ranks with these exit codes have printed of their end.
 
-    Of a rank that aborted it is what an exception of C++ said, of one that exited its last line.
+    Of a rank that aborted it is what an exception of C++ said, else the C library or NCCL, and of
+    one that exited its last line.
     """
     found = {}
     for rank, code in codes.items():
-        pattern = _LINE if code > 0 else _WHAT if code == -signal.SIGABRT else None
-        if pattern is None:
+        patterns = [_LINE] if code > 0 else [_WHAT, _ABORT] if code == -signal.SIGABRT else []
+        if not patterns:
             continue
         with suppress(OSError):
-            log = read_end(log_path(folder, f"rank-{rank}"), LAST_WORDS)
-            if texts := pattern.findall(log.decode(errors="replace")):
+            log = read_end(log_path(folder, f"rank-{rank}"), LAST_WORDS).decode(errors="replace")
+            if texts := next(filter(None, (each.findall(log) for each in patterns)), None):
                 found[rank] = formatting.printable(texts[-1][:MAX_WORDS])
     return found
 
