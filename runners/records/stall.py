@@ -14,6 +14,7 @@ class RankPhase(StrEnum):
     """What a rank is doing, as far as its calls or its reports tell."""
 
     START = "start"
+    COMPILATION = "compilation"
     DATA = "data"
     FORWARD = "forward"
     BACKWARD = "backward"

@@ -23,7 +23,13 @@ REPEAT_S = 10.0  # the longest
 LAST_S = 5.0  # for stacks before ranks are ended
 MOST_VIEWERS = 64  # that wait for stacks at a time
 BUSY = 0.01  # of a core; a thread that sleeps or waits for a lock uses nothing
-_SLOW = (RankPhase.DATA, RankPhase.CHECKPOINT, RankPhase.EVALUATION, RankPhase.START)
+_SLOW = (
+    RankPhase.DATA,
+    RankPhase.CHECKPOINT,
+    RankPhase.EVALUATION,
+    RankPhase.START,
+    RankPhase.COMPILATION,
+)
 _REPORTED = {  # phases of the trainer, where calls do not tell
     "loading": RankPhase.START,
     "averaging": RankPhase.EVALUATION,
@@ -152,7 +158,10 @@ class StallProbe:
             are_same = False
         self._next_s = time.monotonic() + self._pause_s
         self._pause_s = min(2 * self._pause_s, REPEAT_S)
-        if run.evidence.is_script and not self._is_certain(stalled, positions, are_same):
+        # Other batches may be compiled for at any time.
+        is_compiling = any(each.phase == RankPhase.COMPILATION for each in positions)
+        is_in_doubt = run.evidence.is_script or is_compiling
+        if is_in_doubt and not self._is_certain(stalled, positions, are_same):
             return
         self._is_recorded = True
         first = run.writer.state.stall

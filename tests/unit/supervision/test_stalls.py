@@ -161,6 +161,13 @@ def test_a_rank_that_has_ended_is_not_stalled(clock: Clock) -> None:
          "checkpoint"),
         ([("/src/distrain/runners/training/training_state.py", "save"),
           ("/home/me/data.py", "state")], "checkpoint"),
+        ([(f"{TORCH}/nn/modules/module.py", "_call_impl"),
+          (f"{TORCH}/_dynamo/convert_frame.py", "__call__"),
+          (f"{TORCH}/_inductor/async_compile.py", "wait")], "compilation"),
+        ([(f"{TORCH}/autograd/__init__.py", "backward"),
+          (f"{TORCH}/_inductor/compile_fx.py", "bw_compiler")], "compilation"),
+        ([(f"{TORCH}/nn/modules/module.py", "_call_impl"),
+          (f"{TORCH}/_dynamo/eval_frame.py", "_fn")], "forward"),
         ([("/src/distrain/runners/training/loop.py", "pause"),
           (f"{TORCH}/cuda/streams.py", "synchronize")], "GPU synchronisation"),
         ([("/home/me/train.py", "main")], ""),
@@ -441,6 +448,36 @@ def test_the_duration_of_a_stall_does_not_change_with_the_hosts_clock(
     coordinator.received(SentEvents(coordinator), Hello(rank=1, world_size=2))
     asyncio.run(coordinator.stall_probe.check())
     assert notices[-1] == f"the run continues after a stall of {lasted + 30:.0f} s"
+
+
+def test_a_rank_that_compiles_may_take_as_long_as_a_first_step(
+    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wall = SimpleNamespace(monotonic=clock.monotonic, time=lambda: 1e9 + clock.now)
+    monkeypatch.setattr(stall_probe, "time", wall)
+    plan = Plan(world_size=1, devices=[Device(kind="cpu", index=0)], threads=1, backend="gloo")
+    writer = RecordWriter(create_run(tmp_path, RunConfig(), plan=plan, word="x"))
+    coordinator = Coordinator(LiveRun(RunConfig(), plan, writer, writer.set_state, "here", None))
+    watch = coordinator.run.stall_watch
+
+    async def collect() -> dict[int, Stacks]:
+        frame = Frame(f"{TORCH}/_dynamo/convert_frame.py", 7, "__call__")
+        thread = ThreadStack(name="MainThread", frames=[frame])
+        return {0: Stacks(rank=0, time=1.0, threads=[thread])}
+
+    async def check(pause_s: float) -> Stall | None:
+        clock.now += pause_s
+        await coordinator.stall_probe.check()
+        return writer.state.stall
+
+    monkeypatch.setattr(coordinator.stall_probe.collector, "collect", collect)
+    coordinator.received(SentEvents(coordinator), Hello(rank=0, world_size=1))
+    watch.record_phase(0, "training")
+    watch.record_step(0, 0.01)
+    assert asyncio.run(check(stall_watch.LEAST_S + 1)) is None
+    stall = asyncio.run(check(coordinator.run.config.report.stall_s))
+    assert stall is not None
+    assert stall.cause == "rank 0 is in compilation"
 
 
 def test_stacks_are_in_the_record_before_a_viewer_gets_them(
