@@ -135,13 +135,17 @@ def make_failure(
 
 
 def _begin_in_users_code(formatted: traceback.TracebackException) -> None:
-    """Leave out the calls that lead to the user's code, where there is any."""
-    frames = list(dropwhile(lambda frame: _is_installed(frame.filename), formatted.stack))
-    if frames:
-        formatted.stack = traceback.StackSummary.from_list(frames)
-    for earlier in (formatted.__cause__, formatted.__context__):
-        if earlier is not None:
-            _begin_in_users_code(earlier)
+    """Leave out the calls that lead to the user's code, where there is any.
+
+    Attempts that are made again and again may have led to thousands of errors.
+    """
+    chain: list[traceback.TracebackException | None] = [formatted]
+    while chain:
+        if each := chain.pop():
+            frames = list(dropwhile(lambda frame: _is_installed(frame.filename), each.stack))
+            if frames:
+                each.stack = traceback.StackSummary.from_list(frames)
+            chain += [each.__cause__, each.__context__]
 
 
 def _is_installed(path: str) -> bool:

@@ -137,6 +137,15 @@ def test_a_traceback_begins_in_the_users_code() -> None:
     assert "in call" in make_failure(0, of_torch, in_users_code=True).traceback
 
 
+def test_an_error_that_thousands_have_led_to_is_reported() -> None:
+    error: Exception = ValueError("try 0")
+    for number in range(1, 2 * sys.getrecursionlimit()):
+        error, error.__context__ = ValueError(f"try {number}"), error
+    failure = make_failure(0, error, in_users_code=True)
+    assert failure.message == str(error)
+    assert "try 0" in failure.traceback
+
+
 def test_an_exit_with_a_message_is_named_by_it() -> None:
     failure = make_failure(0, SystemExit("no data"))
     assert failure.message == "exited before training had ended: no data"
