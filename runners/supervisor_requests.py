@@ -90,7 +90,7 @@ def _silence(record: Record) -> str:
     state = record.state
     pid = state.supervisor_pid
     text = f"run {record.id}: its supervisor (process {pid} on {state.host}) does not answer"
-    if pid is None or state.host != socket.gethostname():
+    if pid is None or state.host != socket.gethostname() or not is_supervised(state):
         return f"{text} from here"
     is_observed = state.plan is not None and state.plan.observed
     ended = "the record, not the program" if is_observed else "the run with all its ranks"

@@ -15,9 +15,15 @@ from distrain.runners.config.plan import Plan
 from distrain.runners.errors import ConfigError, DistrainError, RunsFolderError
 from distrain.runners.records.meta import check_printable
 from distrain.runners.records.run_ids import new_run_id
-from distrain.runners.records.state import LAUNCH_S, known_provenance, not_a_record
+from distrain.runners.records.state import (
+    LAUNCH_S,
+    OUT_OF_SIGHT,
+    known_provenance,
+    not_a_record,
+)
 from distrain.runners.records.untrusted import decode
 from distrain.runners.system.files import (
+    is_locked,
     read_regular,
     write_atomically,
     write_json,
@@ -98,7 +104,7 @@ def read_bench_state(folder: Path) -> BenchState:
             f"{folder} was written by another version of distrain (format {state.format})"
         )
     provenance = known_provenance(state.provenance)
-    return _check_process(msgspec.structs.replace(state, provenance=provenance))
+    return _check_process(msgspec.structs.replace(state, provenance=provenance), folder)
 
 
 def read_definition(folder: Path) -> Definition:
@@ -118,7 +124,7 @@ def has_process(state: BenchState) -> bool:
     return is_running(state.pid, state.pid_started, state.pid_since_boot)
 
 
-def _check_process(state: BenchState) -> BenchState:
+def _check_process(state: BenchState, folder: Path) -> BenchState:
     if not state.live or state.host != socket.gethostname():
         return state
     if has_process(state):
@@ -131,6 +137,9 @@ def _check_process(state: BenchState) -> BenchState:
         if time.time() - state.created < LAUNCH_S:
             return state
         reason = f"it never started; see {LOG}"
+    elif is_locked(folder / LOCK):
+        reason = f"its process {state.pid} runs, but {OUT_OF_SIGHT}"
+        return msgspec.structs.replace(state, reason=reason)
     else:
         reason = "its process is gone (killed?); `distrain resume` continues with the next round"
     return msgspec.structs.replace(state, status="failed", reason=reason, current=None)

@@ -157,6 +157,8 @@ class Bench:
             self._check_is_own_process(state.pid)
             os.kill(state.pid, signal.SIGTERM)
         except ProcessLookupError:
+            if self.is_live:  # it is hidden
+                raise DistrainError(f"bench {self.id} cannot be stopped from here") from None
             return
         except PermissionError:
             raise DistrainError(f"bench {self.id} belongs to another user") from None

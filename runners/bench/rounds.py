@@ -7,7 +7,6 @@ current run and stop the bench.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import random
 import signal
@@ -40,9 +39,11 @@ from distrain.runners.bench.results import reported_by, widest_interval
 from distrain.runners.bench.state import BenchState, BenchStatus, CurrentRun
 from distrain.runners.errors import ConfigError, DistrainError
 from distrain.runners.supervision.device_queue import find_obstacles_of_any
-from distrain.runners.system.files import path_of, write_atomically
+from distrain.runners.system.files import lock_within, path_of, write_atomically
 from distrain.runners.system.processes import owner_variables, run_detached, start_times
 from distrain.runners.system.provenance import provenance
+
+LOCK_S = 1.0  # for those that look whether it is locked
 
 
 class Rounds:
@@ -244,11 +245,7 @@ def _lock(folder: Path) -> bool:
     """Lock the bench until this process exits. Return False if another process holds it."""
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
     lock = os.open(folder / LOCK, flags, 0o644)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+    return lock_within(lock, LOCK_S)
 
 
 def main() -> int:

@@ -74,7 +74,7 @@ class RunFolder:
         live as long as the job may continue, and `reason` says that the supervisor is missing.
         """
         stored = self._stored_state()
-        state = check_supervisor(stored, self.id)
+        state = check_supervisor(stored, self.dir)
         if self._has_lost_supervisor(state) and state.job and not job_status.has_ended(state.job):
             return msgspec.structs.replace(stored, reason=UNSUPERVISED.format(self.id))
         if stored.live and not state.live and state.started:
@@ -113,7 +113,7 @@ class RunFolder:
     @property
     def is_unsupervised(self) -> bool:
         """Whether the supervisor is gone but a job records, or has recorded, the run."""
-        return self._has_lost_supervisor(check_supervisor(self._stored_state(), self.id))
+        return self._has_lost_supervisor(check_supervisor(self._stored_state(), self.dir))
 
     def _has_lost_supervisor(self, state: RunState) -> bool:
         lost = state.error is not None and state.reason == LOST

@@ -20,7 +20,7 @@ from distrain.runners.errors import DistrainError
 from distrain.runners.protocol.events import GPUS_PER_HOST, Facts, Int, Job
 from distrain.runners.records.stall import Stall
 from distrain.runners.records.untrusted import decode
-from distrain.runners.system.files import read_regular, write_json
+from distrain.runners.system.files import is_locked, read_regular, write_json
 from distrain.runners.system.limits import LIMITS, explain
 from distrain.runners.system.processes import is_running, is_suspended
 
@@ -49,6 +49,8 @@ SUSPENDED = (
     "the supervisor (process {0}) is suspended, and nothing is recorded; `kill -CONT {0}` "
     "continues it"
 )
+OUT_OF_SIGHT = "cannot be seen from here: it is in a container, or another user's"
+HIDDEN = f"the supervisor (process {{}}) runs, but {OUT_OF_SIGHT}"
 UNSUPERVISED = "the supervisor is gone while the job runs on; recover it with `distrain watch {}`"
 
 
@@ -338,16 +340,16 @@ def newer_record(folder: Path, why: str) -> DistrainError:
     return DistrainError(f"{folder} was written by a newer version of distrain ({why})")
 
 
-def check_supervisor(state: RunState, folder_name: str) -> RunState:
+def check_supervisor(state: RunState, folder: Path) -> RunState:
     """Return the state, as "failed" where it is live but its supervisor is gone.
 
-    Where the supervisor is suspended, `reason` says so. A live state in a folder of another name is
-    a copy, which no supervisor writes. Only processes of this host can be checked; a state of
-    another host is returned as it is.
+    `reason` says where the supervisor is suspended, or nothing but its lock of the folder can be
+    seen. A live state in a folder of another name is a copy, which no supervisor writes. Only
+    processes of this host can be checked; a state of another host is returned as it is.
     """
     if not state.live:
         return state
-    if state.run_id != folder_name:
+    if state.run_id != folder.name:
         reason = f"copied or renamed from {state.run_id} while that was {state.status}"
     elif state.host != socket.gethostname():
         return state
@@ -359,6 +361,8 @@ def check_supervisor(state: RunState, folder_name: str) -> RunState:
         if not is_suspended(state.supervisor_pid):
             return state
         return msgspec.structs.replace(state, reason=SUSPENDED.format(state.supervisor_pid))
+    elif is_locked(folder):
+        return msgspec.structs.replace(state, reason=HIDDEN.format(state.supervisor_pid))
     else:
         reason = LOST
     error = RunError(rank=None, type="SupervisorLost", message=reason)

@@ -8,12 +8,14 @@ program is ever ended by it.
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 import signal
 import socket
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -173,6 +175,9 @@ def main() -> int:
 
     def work(on_ready: Callable[[], None]) -> int:
         raise_descriptor_limit()
+        with suppress(OSError):  # not every file system has locks
+            # Kept until this process ends; other containers see nothing else of it.
+            fcntl.flock(os.open(folder, os.O_RDONLY), fcntl.LOCK_EX | fcntl.LOCK_NB)
         asyncio.run(RunObserver(folder, request).run(on_ready))
         return 0
 

@@ -129,6 +129,23 @@ def lock_within(descriptor: int, seconds: float) -> bool:
         time.sleep(LOCK_POLL_S)
 
 
+def is_locked(path: Path) -> bool:
+    """Return whether a process has locked a file or folder, also one of another container."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)  # several may ask at the same time
+    except BlockingIOError:
+        return True
+    except OSError:  # the file system has no locks
+        return False
+    finally:
+        os.close(descriptor)
+    return False
+
+
 def move_folder_aside(path: Path) -> None:
     """Rename a folder to `PATH.damaged-N`, because no file can replace one. Raises OSError."""
     if path.is_dir() and not path.is_symlink():

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from distrain.runners.bench import folder
-from distrain.runners.errors import RunsFolderError
+from distrain.runners.errors import DistrainError, RunsFolderError
 from tests.support.benches import make_bench
 
 
@@ -19,3 +21,17 @@ def test_a_bench_whose_id_is_taken_leaves_the_one_that_has_it(
     with pytest.raises(RunsFolderError, match="File exists"):
         make_bench(tmp_path)
     assert first.status == "completed"
+
+
+def test_a_live_bench_whose_process_is_hidden_in_a_container_is_live(tmp_path: Path) -> None:
+    bench = make_bench(tmp_path, status="running")
+    hidden = structs.replace(folder.read_bench_state(bench.dir), pid=2**30)
+    folder.write_bench_state(bench.dir, hidden)
+    with (bench.dir / folder.LOCK).open("w") as process:
+        fcntl.flock(process, fcntl.LOCK_EX)
+        assert bench.status == "running"
+        assert "cannot be seen from here" in bench.reason
+        for act in (bench.remove, bench.resume, bench.stop):
+            with pytest.raises(DistrainError):
+                act()
+    assert bench.status == "failed"

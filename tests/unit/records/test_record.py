@@ -554,6 +554,21 @@ def test_a_state_that_is_being_written_in_place_is_read_once_it_is_whole(
     assert Record(folder).state.status == "starting"
 
 
+def test_a_live_run_whose_supervisor_is_hidden_in_a_container_is_live(writer: RecordWriter) -> None:
+    writer.set_state(status="running", supervisor_pid=2**30, supervisor_started=1.0)
+    record = Record(writer.dir)
+    supervisor = os.open(writer.dir, os.O_RDONLY)
+    try:
+        fcntl.flock(supervisor, fcntl.LOCK_EX)
+        assert record.status == "running"
+        assert "cannot be seen from here" in record.state.reason
+        with pytest.raises(DistrainError, match="is running; stop it before"):
+            remove(record)
+    finally:
+        os.close(supervisor)
+    assert record.status == "failed"
+
+
 def test_a_live_run_whose_supervisor_is_suspended_says_so(writer: RecordWriter) -> None:
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     started = psutil.Process(child.pid).create_time()
