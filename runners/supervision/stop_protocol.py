@@ -8,12 +8,16 @@ from collections.abc import Callable
 from distrain.runners.protocol.events import NEVER, Stop, StopAt
 from distrain.runners.supervision.connection import Connection
 from distrain.runners.supervision.live_run import LiveRun
+from distrain.runners.system.processes import is_suspended
+
+PAUSES = {"averaging", "evaluating", "saving"}  # phases in which no rank can leave
 
 
 class StopProtocol:
     """Stops all ranks after the same step, within `report.stop_timeout_s` seconds.
 
-    A stop by a scheduler has no such limit: it ends the ranks itself.
+    While they evaluate or save, they have longer: to end them would lose the steps since the last
+    checkpoint. A stop by a scheduler has no such limit: it ends the ranks itself.
 
     Every rank answers `Stop` with the step that it is in, and does not go beyond it until
     `StopAt` names the furthest of these steps, which all ranks can reach.
@@ -108,6 +112,21 @@ class StopProtocol:
         elif self._run.scheduler and not self._run.is_stopping:
             # The scheduler ends ranks that it wants to stop, and may start them again much later.
             self._start_timer()  # somebody may ask the run to stop meanwhile
+        elif self._may_take_longer():
+            self._start_timer()
         else:
             self._evidence.stop_overdue = True
             self._conditions.end_now.set()
+
+    def _may_take_longer(self) -> bool:
+        """Return whether all ranks evaluate or save, and none of them hangs as far as is known.
+
+        Rank 0 may write for as long as the other ranks wait for it.
+        """
+        watch, ranks = self._run.stall_watch, self._remaining()
+        phases = {watch.phase_of(rank) for rank in ranks}
+        if not phases <= PAUSES or any(map(is_suspended, self._ranks.pids.values())):
+            return False
+        if phases == {"saving"}:
+            return max(map(watch.pause_of, ranks)) < self._run.config.dist.leader_timeout_s
+        return ranks.isdisjoint(watch.stalled())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,7 @@ from distrain.runners.protocol.events import (
     NEVER,
     Event,
     Hello,
+    Phase,
     Stop,
     StopAt,
     Stopping,
@@ -54,3 +56,36 @@ def test_only_a_stop_without_all_answers_is_taken_back(
     assert [rank.sent for rank in ranks] == [sent, sent]
     is_stopped = len(answering) == 2
     assert coordinator.run.is_stopping == coordinator.run.evidence.stop_requested == is_stopped
+
+
+@pytest.mark.parametrize(
+    ("phases", "is_forced"),
+    [
+        (["evaluating", "evaluating"], False),
+        (["saving", "saving"], False),
+        (["averaging", "evaluating"], False),
+        (["training", "saving"], True),
+    ],
+)
+def test_a_stop_is_not_forced_while_all_ranks_evaluate_or_save(
+    phases: list[Any], is_forced: bool, tmp_path: Path
+) -> None:
+    config = RunConfig.from_dict({"report": {"stop_timeout_s": 0.02}})
+    plan = Plan(world_size=2, devices=[Device(kind="cpu", index=0)], threads=1, backend="gloo")
+    writer = RecordWriter(create_run(tmp_path, config, plan=plan, word="ddp"))
+    coordinator = Coordinator(LiveRun(config, plan, writer, writer.set_state, "here", None))
+    ranks = [SentEvents(coordinator) for _ in range(2)]
+    end_now = coordinator.run.conditions.end_now
+
+    async def stop() -> None:
+        for rank, phase in enumerate(phases):
+            coordinator.received(ranks[rank], Hello(rank=rank, world_size=2))
+            coordinator.received(ranks[rank], Phase(time=0.0, rank=rank, phase=phase))
+        coordinator.control.stop()
+        await asyncio.sleep(0.1)
+        assert end_now.is_set() == is_forced
+        # a rank that does not leave afterwards is not waited for
+        coordinator.received(ranks[0], Phase(time=0.0, rank=0, phase="training"))
+        await asyncio.wait_for(end_now.wait(), 10)
+
+    asyncio.run(stop())
