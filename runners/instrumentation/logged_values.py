@@ -57,6 +57,11 @@ class LoggedValues:
             # Another thread may have taken the list since the last value.
             self._added.append((name, value, step, source, is_given))
 
+    @property
+    def are_numbers(self) -> bool:
+        """Whether no value that was added since the last `take` is a tensor."""
+        return all(isinstance(value, float) for _, value, *_ in self._added)
+
     def _drop_older(self) -> None:
         """Drop the older half of the values, apart from the last one of each name."""
         half = len(self._added) // 2

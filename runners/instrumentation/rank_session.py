@@ -28,6 +28,7 @@ from distrain.runners.instrumentation.plain_values import (
     to_setting,
     to_step,
 )
+from distrain.runners.instrumentation.reminder import Reminder
 from distrain.runners.instrumentation.sources import LOG_CALLS, TRACKED, Sources
 from distrain.runners.instrumentation.step_counter import BATCHES, CALLS, OPTIMIZER
 from distrain.runners.instrumentation.training_loop import TrainingLoop
@@ -45,6 +46,7 @@ from distrain.runners.protocol.reporter import NullReporter, Reporter
 HELD_S = 10.0
 HELD_BATCHES = 32  # fewer may be those of the first step
 LEAST_SECONDS = 1e-9
+LATER_S = 1.0  # after which values are sent that no call has sent
 FAILED_DEVICE_S = 1.0  # to wait for the device of a program that has failed, which may be stuck
 # A message with so many of them, of the greatest length, still fits into a line.
 MOST_METRICS = 500
@@ -96,6 +98,7 @@ class RankSession:
         self._closed: list[_ClosedWindow] = []
         self._held_until: float | None = None
         self._log_due = 0.0
+        self._reminder = Reminder(self._send_later, LATER_S)
         self._evaluations = 0
         self.tracks = False  # the script names its training data: other loaders do not count
         self._left_steps = 0  # that were finished as the program left its loop
@@ -267,6 +270,15 @@ class RankSession:
         self._logged.add(values, step, source, is_given)
         if time.perf_counter() >= self._log_due and not self._is_held():
             self._send_logged()
+        else:
+            self._reminder.set()
+
+    def _send_later(self) -> None:
+        """Send what was logged last: the program may take long to its next step or value."""
+        if self._is_held():
+            self._reminder.set()
+        elif self._logged.are_numbers:  # a tensor belongs to the stream of its thread
+            self._send_logged()
 
     def _expects_steps(self) -> bool:
         """Return whether what was noted so far may belong to the first step."""
@@ -359,6 +371,7 @@ class RankSession:
 
         The device of a program that `has_failed` may be unusable, or wait for other ranks forever.
         """
+        self._reminder.cancel()
         until = time.monotonic() + FAILED_DEVICE_S if has_failed else math.inf
         for part in (
             self.loop.replay,

@@ -17,6 +17,7 @@ from distrain.runners.instrumentation.step_counter import OPTIMIZER
 from distrain.runners.instrumentation.tracked import Tracked, make_tracked
 from distrain.runners.protocol.events import Logged, LoggedStats, ScriptSettings
 from tests.support.reporters import RecordingReporter
+from tests.support.runs import wait_until
 
 
 class Sent(RecordingReporter):
@@ -196,6 +197,16 @@ def test_a_phase_of_another_thread_is_a_curve(sent: Sent) -> None:
     session.end(has_failed=False)
     assert sum(window.data for window in sent.windows) == 0.0
     assert sent.totals("phase/data")[0] == 1
+
+
+def test_values_are_sent_although_the_program_neither_steps_nor_logs_for_long(
+    sent: Sent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rank_session, "LATER_S", 0.0)
+    session = RankSession(sent, 0, window_s=100.0)
+    session.log({"loss": 2.0})
+    session.log({"accuracy": 0.5})
+    wait_until(lambda: sent.totals("accuracy") == (1, 0.5))
 
 
 def test_the_last_value_is_none_where_it_is_not_finite() -> None:

@@ -1,0 +1,39 @@
+"""A call that is made a moment later, unless it has become unnecessary."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+
+from distrain.runners.instrumentation import problems
+
+
+class Reminder:
+    """Calls a function, in a thread of its own, `seconds` after `set` was called first."""
+
+    def __init__(self, act: Callable[[], None], seconds: float) -> None:
+        self._act = act
+        self._seconds = seconds
+        self._timer: threading.Timer | None = None
+
+    def set(self) -> None:
+        """Have the function called; a call that is set already stays as it is."""
+        if self._timer is None:
+            self._timer = threading.Timer(self._seconds, self._call)
+            self._timer.daemon = True
+            with suppress(RuntimeError):  # no thread can be started while Python exits
+                self._timer.start()
+
+    def cancel(self) -> None:
+        """Do not call the function any more, until `set` is called again."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _call(self) -> None:
+        self._timer = None
+        try:
+            self._act()
+        except Exception:
+            problems.print_first()
