@@ -17,7 +17,12 @@ from distrain.models.errors import nearest
 from distrain.runners.config.command_line import is_program
 from distrain.runners.config.schema import RunConfig, differences
 from distrain.runners.errors import ConfigError
-from distrain.runners.system.files import read_named, require_regular, write_atomically
+from distrain.runners.system.files import (
+    open_replacement,
+    read_named,
+    require_regular,
+    write_atomically,
+)
 from distrain.runners.system.home_folders import config_folder
 
 # Next to this package, in a checkout as in an installed wheel.
@@ -126,7 +131,10 @@ def save_preset(name: str, config: RunConfig, force: bool = False) -> Path:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if force:
-            write_atomically(path, config.to_toml(whole=False).encode())
+            with open_replacement(path) as file:  # it may be a link, or private
+                file.write(config.to_toml(whole=False))
+                file.flush()
+                os.fsync(file.fileno())
         else:
             _create(path, config.to_toml(whole=False).encode())
     except OSError as error:

@@ -307,6 +307,19 @@ def test_a_preset_is_replaced_only_with_force(own_folder: Path) -> None:
     assert load_preset("mine").strategy == "dp"
 
 
+def test_a_preset_that_is_replaced_stays_a_link_and_private(
+    own_folder: Path, tmp_path: Path
+) -> None:
+    kept = tmp_path / "mine.toml"
+    kept.touch(0o600)
+    own_folder.mkdir(parents=True)
+    (own_folder / "mine.toml").symlink_to(kept)
+    save_preset("mine", RunConfig.from_dict({"strategy": "dp"}), force=True)
+    assert (own_folder / "mine.toml").is_symlink()
+    assert kept.stat().st_mode & 0o777 == 0o600
+    assert load_preset("mine").strategy == "dp"
+
+
 @pytest.mark.parametrize("name", ["", "a/b", "../up", ".hidden", "mine.toml", "a b", "-x"])
 def test_a_name_that_could_not_be_found_again_is_refused(name: str, own_folder: Path) -> None:
     with pytest.raises(ConfigError, match="cannot name a preset"):
