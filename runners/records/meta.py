@@ -76,7 +76,17 @@ def write_meta(folder: Path, meta: Meta) -> None:
     except (msgspec.ValidationError, TypeError) as error:
         raise ConfigError(f"this cannot be written to meta.json: {error}") from None
     check_printable(meta.name, *meta.notes.splitlines(), *meta.tags)
-    write_json(folder / "meta.json", meta)
+    write_json(folder / "meta.json", _unknown_fields(folder) | msgspec.structs.asdict(meta))
+
+
+def _unknown_fields(folder: Path) -> dict[str, Any]:
+    """Return what a newer version has written to meta.json, which stays."""
+    try:
+        fields = msgspec.json.decode(read_regular(folder / "meta.json"), type=dict[str, Any])
+    except FileNotFoundError:
+        return {}
+    known = Meta.__struct_fields__
+    return {name: value for name, value in fields.items() if name not in known}
 
 
 def change_meta(folder: Path, **changes: Any) -> Meta:
