@@ -31,7 +31,7 @@ from distrain.runners.records import untrusted
 from distrain.runners.records.database import DATABASE, UNDONE, open_for_reading
 from distrain.runners.records.ranks import RANK_FIELDS, RankInfo, rank_info
 from distrain.runners.records.run_folder import RunFolder
-from distrain.runners.records.state import RunState, not_a_record
+from distrain.runners.records.state import RunState, newer_record, not_a_record
 from distrain.runners.records.summary import summarize
 from distrain.runners.records.timeseries.curves import Curve, CurveQuery, read_curve, read_curves
 from distrain.runners.records.timeseries.logged_curve import LOGGED_COLUMNS
@@ -263,6 +263,8 @@ class Record(RunFolder):
             event = untrusted.decode(body.encode(), cast(type[Event], Message))
         except (ValueError, AttributeError) as error:  # a blob or a number
             why = f"its event {number} cannot be read ({error})"
+            if "Invalid enum value" in str(error) or "at `$.type`" in str(error):
+                raise newer_record(self.dir, why) from None
             raise not_a_record(self.dir, why) from None
         assert isinstance(event, Message)
         if isinstance(event, Evaluation):  # of a script, which may use any names

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import io
 import json
+import sqlite3
 import tomllib
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +33,7 @@ from distrain.runners.records.run_folder import JOURNAL
 from distrain.runners.records.snapshot import Follower
 from distrain.runners.records.state import read_state, write_state
 from distrain.runners.records.timeseries.series import STEPS
+from distrain.runners.records.writer import RecordWriter
 from tests.support.older import COMPLETED, DATA, WITH_JOURNAL, copy_records
 
 RECORDS = (COMPLETED, WITH_JOURNAL)
@@ -195,6 +198,9 @@ def assert_keeps(written: Any, old: Any) -> None:
             assert written == old
 
 
+LATER_PHASE = '{"type":"phase","time":1.0,"rank":0,"phase":"later"}'
+
+
 def test_what_a_newer_version_wrote_is_called_that(tmp_path: Path) -> None:
     folder = create_run(tmp_path, RunConfig(), word="ddp")
     write_state(folder, msgspec.structs.replace(read_state(folder), status="completed"))
@@ -202,6 +208,13 @@ def test_what_a_newer_version_wrote_is_called_that(tmp_path: Path) -> None:
     config.write_text(config.read_text() + "\n[later]\nx = 1\n")
     with pytest.raises(DistrainError, match=r"written by a newer version of distrain .*later"):
         assert Record(folder).config
+    RecordWriter(folder).close()
+    for kind, body in (("later", '{"type":"later"}'), ("phase", LATER_PHASE)):
+        with closing(sqlite3.connect(folder / "metrics.db")) as db, db:
+            db.execute("DELETE FROM events")
+            db.execute("INSERT INTO events (kind, body) VALUES (?, ?)", (kind, body))
+        with pytest.raises(DistrainError, match=r"written by a newer version of distrain .*later"):
+            list(Record(folder).events())
     state = folder / "run.json"
     state.write_text(state.read_text().replace('"completed"', '"paused"', 1))
     with pytest.raises(DistrainError, match=r"written by a newer version of distrain .*paused"):
