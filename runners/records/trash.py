@@ -85,6 +85,10 @@ def _move(source: Path, target: Path) -> Path:
         raise RunsFolderError(f"{target} exists already; rename one of the two first")
     try:
         target.parent.mkdir(exist_ok=True)
-        return source.rename(target)
+        if not source.is_symlink():
+            return source.rename(target)
+        target.symlink_to(os.path.realpath(source))  # a relative link would lead elsewhere
+        source.unlink()
+        return target
     except OSError as error:
         raise RunsFolderError(f"cannot move {source} to {target}: {error.strerror}") from None

@@ -27,6 +27,17 @@ def test_only_what_is_in_the_trash_is_restored(tmp_path: Path) -> None:
     assert (tmp_path / "runs" / removed.name).exists()
 
 
+def test_a_relative_link_to_another_disk_is_removed_and_restored(tmp_path: Path) -> None:
+    bench = make_bench(tmp_path / "disk")
+    link = tmp_path / "runs" / bench.id
+    link.parent.mkdir()
+    link.symlink_to(f"../disk/{bench.id}")
+    moved = move_to_trash(link)
+    assert moved.samefile(bench.dir)
+    assert restore(moved).samefile(bench.dir)
+    assert not moved.is_symlink()
+
+
 def test_what_is_removed_from_another_folder_is_restored_by_the_command_that_is_printed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
