@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from distrain.runners.errors import DistrainError
 from distrain.runners.session import Session
+from distrain.runners.system.encoding import require_utf8
 from distrain.runners.system.limits import require_proc
 from distrain.tui.app import DistrainApp
 
@@ -31,6 +32,7 @@ def main() -> int:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     try:
         require_proc()
+        require_utf8(sys.argv[1:])
         session = None if arguments.run is None else _find(arguments.run, arguments.runs_dir)
         wants_tour = session is None and not arguments.readonly
         app = DistrainApp(arguments.runs_dir, arguments.readonly, session, wants_tour)

@@ -15,19 +15,18 @@ import os
 import signal
 import sys
 from argparse import Namespace
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from importlib import import_module
 
 from distrain.runners.cli.error_text import format_error
 from distrain.runners.cli.parser import parse
 from distrain.runners.errors import (
     FOLDER_DELETED,
-    ConfigError,
     DistrainError,
     RunsFolderError,
     is_current_folder_deleted,
 )
+from distrain.runners.system.encoding import require_utf8
 from distrain.runners.system.limits import LIMITS, explain, require_proc
 from distrain.runners.system.python_path import hidden_module
 
@@ -48,7 +47,9 @@ def _execute(argv: Sequence[str] | None) -> int:
     _open_closed_streams()
     try:
         require_proc()
-        arguments = _parse(_check_encoding(sys.argv[1:] if argv is None else argv))
+        words = sys.argv[1:] if argv is None else argv
+        require_utf8(words)
+        arguments = _parse(words)
         command = import_module(f"{__name__}.{arguments.command}")
         code: int = command.execute(arguments)
         sys.stdout.flush()
@@ -98,20 +99,3 @@ def _open_closed_streams() -> None:
 def _discard_stdout() -> None:
     """Redirect stdout to /dev/null, so that Python's flush at exit does not fail again."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _check_encoding(arguments: Sequence[str]) -> Sequence[str]:
-    for what, text in [*(("argument", each) for each in arguments), *_recorded_folders()]:
-        try:
-            text.encode()
-        except UnicodeEncodeError:
-            raise ConfigError(f"the {what} {text!a} is not valid UTF-8") from None
-    return arguments
-
-
-def _recorded_folders() -> Iterator[tuple[str, str]]:
-    """Yield the folders whose paths are in the record of a run."""
-    with suppress(OSError):  # it was deleted
-        yield "current folder", os.getcwd()
-    for name in ("DISTRAIN_RUNS_DIR", "TMPDIR"):
-        yield f"folder ${name}", os.environ.get(name, "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import tomllib
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -263,13 +264,36 @@ def test_invalid_settings_are_refused_at_start(
 ) -> None:
     settings.path().parent.mkdir(parents=True)
     settings.path().write_text(text, encoding="utf-8")
-    monkeypatch.setattr("sys.argv", ["distrain-tui"])
-    for stream in ("stdin", "stdout", "stderr"):
-        monkeypatch.setattr(f"sys.{stream}.isatty", lambda: True, raising=False)
+    _start_in_a_terminal(monkeypatch)
     assert main() == 2
     lines = capsys.readouterr().err.splitlines()
     assert all(line.startswith(f"distrain-tui: {settings.path()}: ") for line in lines)
     assert complaint in "".join(lines)
+
+
+def _start_in_a_terminal(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
+    """Let `main` find a terminal, and an app that ends at once."""
+    monkeypatch.setattr("sys.argv", ["distrain-tui", *arguments])
+    monkeypatch.setattr(DistrainApp, "run", lambda *_, **__: None)
+    for stream in ("stdin", "stdout", "stderr"):
+        monkeypatch.setattr(f"sys.{stream}.isatty", lambda: True, raising=False)
+
+
+@pytest.mark.parametrize("what", ["current folder", "folder $DISTRAIN_RUNS_DIR", "argument"])
+def test_a_folder_whose_name_is_not_utf_8_is_refused_at_start(
+    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / os.fsdecode(b"caf\xe9")  # Latin-1
+    folder.mkdir()
+    _start_in_a_terminal(monkeypatch, *([f"--runs-dir={folder}"] if what == "argument" else []))
+    if what == "current folder":
+        monkeypatch.chdir(folder)
+    elif what != "argument":
+        monkeypatch.setenv("DISTRAIN_RUNS_DIR", str(folder))
+    assert main() == 2
+    name = f"--runs-dir={folder}" if what == "argument" else str(folder)
+    expected = f"distrain-tui: the {what} {name!a} is not valid UTF-8\n"
+    assert capsys.readouterr().err == expected
 
 
 @pytest.fixture
