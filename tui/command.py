@@ -14,6 +14,7 @@ from distrain.runners.errors import DistrainError
 from distrain.runners.session import Session
 from distrain.runners.system.encoding import require_utf8
 from distrain.runners.system.limits import require_proc
+from distrain.runners.system.processes import raise_descriptor_limit
 from distrain.tui.app import DistrainApp
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ def main() -> int:
         for line in str(error).splitlines():
             print(f"distrain-tui: {line}", file=sys.stderr)
         return error.exit_code
+    raise_descriptor_limit()
     read_terminal_safely()
     write_terminal_safely()
     try:

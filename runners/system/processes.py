@@ -249,7 +249,10 @@ def descriptor_limit() -> int:
 
 
 def raise_descriptor_limit() -> None:
-    """Allow this process as many open files as the system permits: each rank takes one."""
+    """Allow this process as many open files as the system permits.
+
+    A supervisor has one for each rank, the app three for each live run.
+    """
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     limit = MAX_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MAX_DESCRIPTORS)
     if limit > descriptor_limit():

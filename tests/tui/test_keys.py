@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import tomllib
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -277,6 +278,21 @@ def _start_in_a_terminal(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> No
     monkeypatch.setattr(DistrainApp, "run", lambda *_, **__: None)
     for stream in ("stdin", "stdout", "stderr"):
         monkeypatch.setattr(f"sys.{stream}.isatty", lambda: True, raising=False)
+
+
+def test_the_app_may_open_more_files_than_a_process_usually_may(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The table of runs has three of each live run open."""
+    _start_in_a_terminal(monkeypatch)
+    monkeypatch.setattr(linux_driver, "getincrementaldecoder", linux_driver.getincrementaldecoder)
+    usual = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (512, usual[1]))
+    try:
+        assert main() == 0
+        assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] > 512
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, usual)
 
 
 @pytest.mark.parametrize("what", ["current folder", "folder $DISTRAIN_RUNS_DIR", "argument"])
