@@ -121,6 +121,25 @@ def test_an_output_that_comes_in_parts_has_all_characters(
     play(scenario, runs_dir)
 
 
+@pytest.mark.parametrize(("limit", "most"), [("MOST_CHARACTERS", 200), ("MOST_LINES", 4)])
+def test_of_a_long_output_the_end_is_kept(
+    limit: str, most: int, ended: Make, runs_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A log of megabytes without line breaks would stop the app, and fill the memory."""
+    run = ended("mine")
+    (run.dir / "logs" / "rank-0.log").write_text("first" + " x" * 500 + "\n" * 5 + "last")
+    monkeypatch.setattr(f"distrain.tui.dialogs.output.{limit}", most)
+
+    async def scenario(pilot: Pilot[None], app: DistrainApp) -> None:
+        await typed(pilot, "logs mine", "enter")
+        await until(pilot, lambda: "y copies the end of the output" in shown(app), "done")
+        await pilot.press("y")
+        await until(pilot, lambda: "last" in app.clipboard, "copied")
+        assert "first" not in app.clipboard
+
+    play(scenario, runs_dir)
+
+
 def test_a_command_that_goes_on_is_ended_by_escape(make: Make, runs_dir: Path) -> None:
     run = make("mine").steps(3)
     (run.dir / "logs" / "rank-0.log").write_text("one line\n")

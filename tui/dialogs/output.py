@@ -25,6 +25,7 @@ from distrain.tui.dialogs.dialog import Dialog
 from distrain.tui.widgets.text_pane import TextPane
 
 MOST_LINES = 20_000
+MOST_CHARACTERS = 1 << 21  # of long lines, too: each part of the output arranges all that is kept
 PAUSE_S = 0.1  # between two paints
 GRACE_S = 3.0  # from SIGINT to SIGKILL
 CHUNK = 1 << 16  # bytes
@@ -46,6 +47,7 @@ class OutputDialog(Dialog[str]):
         self._wants_id = wants_id
         self.process: asyncio.subprocess.Process | None = None
         self._text = ""
+        self._is_cut = False  # the beginning of the output is not kept
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog output"):
@@ -87,8 +89,10 @@ class OutputDialog(Dialog[str]):
 
     def _add(self, text: str) -> None:
         at_end = self._pane.scroll_offset.y >= self._pane.max_scroll_y
-        lines = formatting.printable_lines(self._text + text).split("\n")[-MOST_LINES:]
+        whole = formatting.printable_lines(self._text + text)
+        lines = whole[-MOST_CHARACTERS:].split("\n")[-MOST_LINES:]
         self._text = "\n".join(lines)
+        self._is_cut |= len(self._text) < len(whole)
         self._paint()
         if at_end:
             self._pane.scroll_end(animate=False)
@@ -117,7 +121,8 @@ class OutputDialog(Dialog[str]):
         state = "done" if code == 0 else f"exit code {code}"
         self._pane.scroll_home(animate=False)
         label = self.query_one("#output-state", Label)
-        label.update(f"{state} · y copies the output · esc closes")
+        kept = "the end of the output, all that is kept" if self._is_cut else "the output"
+        label.update(f"{state} · y copies {kept} · esc closes")
         label.set_class(code != 0, "complaint")
 
     def action_copy(self) -> None:
