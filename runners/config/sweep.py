@@ -95,7 +95,11 @@ def split_values(text: str) -> list[str]:
 
 
 def check_axis(axis: Axis) -> Axis:
-    """Return the axis; raises ConfigError where its values are not several different ones."""
+    """Return the axis; raises ConfigError where its values are not several different ones, or more
+    than a sweep may have runs.
+    """
+    if len(axis.values) > MOST_RUNS:  # first, as the app checks what was pasted with each key
+        raise ConfigError([(axis.key, _too_many(len(axis.values)))])
     problem = ""
     repeated = [text for n, text in enumerate(axis.texts) if axis.values[n] in axis.values[:n]]
     if "" in axis.texts:
@@ -168,8 +172,12 @@ def _axis_problems(config: RunConfig, axes: Sequence[Axis]) -> list[tuple[str, s
             problems.append((axis.key, text))
     count = prod(len(axis.values) for axis in axes)
     if count > MOST_RUNS:
-        problems.append(("", f"the sweep has {count:,} runs; the most are {MOST_RUNS}"))
+        problems.append(("", _too_many(count)))
     return problems
+
+
+def _too_many(runs: int) -> str:
+    return f"the sweep has {runs:,} runs; the most are {MOST_RUNS}"
 
 
 def _with_values(config: RunConfig, values: Mapping[str, Any]) -> RunConfig:
