@@ -20,7 +20,7 @@ def ensure_trust(session: Session, given: bool = False) -> None:
         return
     name = f"{session.kind} {session.id} ({session.dir})"
     if not given:
-        if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        if not (sys.stdin and sys.stdin.isatty() and sys.stderr.isatty()):  # it may be closed
             require_trust(name, lines)
         print_message(describe(name, lines))
         print("Trust it, and execute it from now on? [y/N] ", end="", file=sys.stderr, flush=True)

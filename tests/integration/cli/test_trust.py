@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import shlex
 import shutil
 import subprocess
 import sys
@@ -55,6 +56,17 @@ def test_a_strangers_record_is_refused_without_a_terminal_until_it_is_trusted(
     assert distrain(command, "far", "--trust").returncode == 0
     assert distrain(command, "far").returncode == 0, "it is remembered"
     assert executions(tmp_path) == 2
+
+
+def test_a_strangers_record_is_refused_where_standard_input_is_closed(
+    foreign: SampledRun, tmp_path: Path, environment: dict[str, str]
+) -> None:
+    command = shlex.join([sys.executable, "-m", "distrain", "rerun", foreign.id])
+    refused = subprocess.run(
+        ["sh", "-c", f"{command} <&-"], cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert refused.stderr.endswith("Add --trust to allow this.\n")
 
 
 def test_own_runs_are_rerun_without_a_question_wherever_their_records_are(
