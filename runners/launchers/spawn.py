@@ -13,11 +13,12 @@ def main() -> int:
     with SupervisorLink() as link:
         with without_garbage_collection():
             import torch.multiprocessing as mp
-            from torch.distributed import TCPStore
+
+            from distrain.runners.launchers.local_store import open_local_store
 
         world_size = int(sys.argv[1])
         # The store is kept here, on a port that the system chooses: runs never compete for one.
-        store = TCPStore(LOOPBACK, 0, is_master=True, wait_for_workers=False)
+        store = open_local_store()
         os.environ |= {
             "MASTER_ADDR": LOOPBACK,
             "MASTER_PORT": str(store.port),

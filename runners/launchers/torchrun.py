@@ -68,27 +68,31 @@ def run_elastic_agent(
     """Start the `ranks` of this node with the elastic agent and wait for their end.
 
     Several `nodes` meet at `meeting_place`, the HOST:PORT of a TCPStore that somebody else keeps,
-    within `join_timeout_s`; a single node needs none. The ranks of all nodes are restarted up to
-    `max_restarts` times. Returns 1 if a rank failed, else 0.
+    within `join_timeout_s`; for a single node it is empty. The ranks of all nodes are restarted up
+    to `max_restarts` times. Returns 1 if a rank failed, else 0.
     """
     with without_garbage_collection():
         from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
         from torch.distributed.elastic.rendezvous import RendezvousTimeoutError
         from torch.distributed.run import parse_args, run
 
+        from distrain.runners.launchers import local_store
+
     # The agent looks up the host's name for each line of its own statistics, before it reports how
     # ranks ended. Where no name server answers, that takes longer than the supervisor waits.
     socket.getfqdn = _without_lookup
     rendezvous = {
         # By default the agent looks up the host's name to find out who owns the store.
-        "is_host": str(not meeting_place).lower(),
+        "is_host": "false",
         "join_timeout": max(1, round(join_timeout_s)),
         "last_call_timeout": LAST_CALL_S,
         "keep_alive_max_attempt": MISSED_HEARTBEATS,
     }
-    if max_restarts:
+    if meeting_place and max_restarts:
         # The store that the agent keeps would give the new ranks the addresses of the old ones.
         os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
+    backend = "c10d" if meeting_place else local_store.BACKEND
+    local_store.register_rendezvous()
     host, port = split_address(meeting_place or f"{LOOPBACK}:0")
     # A node agent, and the main function of this module, handle some of them.
     left = [each.name for each in END_SIGNALS if not callable(signal.getsignal(each))]
@@ -98,7 +102,7 @@ def run_elastic_agent(
         arguments = [
             f"--nproc-per-node={ranks}",
             f"--nnodes={nodes}",
-            "--rdzv-backend=c10d",
+            f"--rdzv-backend={backend}",
             f"--rdzv-endpoint={host}:{port}",  # an IPv6 address without brackets
             f"--rdzv-conf={','.join(f'{name}={value}' for name, value in rendezvous.items())}",
             f"--local-addr={link.address if meeting_place else LOOPBACK}",

@@ -1,0 +1,77 @@
+"""Where the ranks of a single host meet: at a store that no other host can connect to.
+
+A store of torch's has no passwords, and listens on all interfaces. Its elastic agent also unpickles
+what it finds in one, so whoever can connect could execute code.
+"""
+
+from __future__ import annotations
+
+import socket
+
+from torch.distributed import HashStore, TCPStore
+from torch.distributed.elastic.rendezvous import (
+    RendezvousHandler,
+    RendezvousInfo,
+    RendezvousParameters,
+    RendezvousStoreInfo,
+    rendezvous_handler_registry,
+)
+
+from distrain.runners.launchers.supervisor_link import LOOPBACK
+
+BACKEND = "distrain"  # as torchrun's option --rdzv-backend names it
+
+
+def open_local_store() -> TCPStore:
+    """Return a store on the loopback interface, on a port that the system chooses."""
+    with socket.socket() as bound:
+        bound.bind((LOOPBACK, 0))
+        port = bound.getsockname()[1]
+        descriptor = bound.detach()  # it is the store's
+    return TCPStore(
+        LOOPBACK, port, is_master=True, wait_for_workers=False, master_listen_fd=descriptor
+    )
+
+
+class LocalRendezvous(RendezvousHandler):
+    """The rendezvous of an elastic agent that has no others to meet.
+
+    Each time that it starts its ranks they get a new store: in the old one are the addresses of the
+    ranks before them.
+    """
+
+    def __init__(self, parameters: RendezvousParameters) -> None:
+        self._run_id = parameters.run_id
+        self._ranks_store: TCPStore | None = None
+
+    def get_backend(self) -> str:
+        return BACKEND
+
+    @property
+    def use_agent_store(self) -> bool:
+        return True
+
+    def next_rendezvous(self) -> RendezvousInfo:
+        self._ranks_store = open_local_store()
+        place = RendezvousStoreInfo(LOOPBACK, self._ranks_store.port)
+        return RendezvousInfo(HashStore(), 0, 1, place)
+
+    def is_closed(self) -> bool:
+        return False
+
+    def set_closed(self) -> None:
+        pass
+
+    def num_nodes_waiting(self) -> int:
+        return 0
+
+    def get_run_id(self) -> str:
+        return self._run_id
+
+    def shutdown(self) -> bool:
+        return True
+
+
+def register_rendezvous() -> None:
+    """Add BACKEND to those of torchrun; call it once in a process."""
+    rendezvous_handler_registry.register(BACKEND, LocalRendezvous)
