@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import heapq
+import os
 import re
 import socket
 import sys
@@ -27,7 +28,7 @@ from distrain.runners.records.timeseries.logged_curve import over_ranks as logge
 from distrain.runners.records.timeseries.rollup import Series
 from distrain.runners.records.timeseries.run_curve import RANK_COLUMNS, over_ranks
 from distrain.runners.records.timeseries.series import GPU, LOGGED, SERIES, STEPS
-from distrain.runners.system.files import lock_within, open_replacement
+from distrain.runners.system.files import lock_within, open_replacement, require_regular
 
 Format = Literal["csv", "jsonl", "tensorboard"]
 Table = Literal["steps", "logged"]
@@ -201,15 +202,19 @@ def _draft_of(path: Path) -> Iterator[Path]:
     """Yield where to write what becomes the file `path` at the end of the block.
 
     TensorBoard would take half a file for all of it. What an export that was killed has left is
-    overwritten by the next one. Raises DistrainError while another export writes there.
+    overwritten by the next one. Raises DistrainError while another export writes there, and OSError
+    where somebody has put a link or a pipe in its place.
     """
     draft = path.with_name(TENSORBOARD_DRAFT)
-    with draft.open("ab") as lock:
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
+    with os.fdopen(os.open(draft, flags, 0o666), "r+b") as file:
+        require_regular(os.fstat(file.fileno()))
         with contextlib.suppress(OSError):  # not every file system has locks
-            if not lock_within(lock.fileno(), 0):
+            if not lock_within(file.fileno(), 0):
                 raise DistrainError(f"another export is writing to {path.parent}")
         try:
-            yield draft
+            file.truncate()
+            yield Path(f"/dev/fd/{file.fileno()}")  # the name may lead elsewhere by now
         except BaseException:
             draft.unlink(missing_ok=True)
             raise

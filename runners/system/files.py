@@ -156,8 +156,10 @@ def move_folder_aside(path: Path) -> None:
 def open_replacement(path: Path) -> Iterator[IO[str]]:
     """Open a UTF-8 file that takes the place of `path` at the end of the block, not after an error.
 
-    What cannot be replaced, such as a pipe or /dev/stdout, is opened itself. Raises OSError.
+    What cannot be replaced, such as a pipe or /dev/stdout, is opened itself. Raises OSError, also
+    for a link of another user, which may lead to a file of this one.
     """
+    _refuse_foreign_link(path)
     if path.exists() and not _is_replaceable(path):
         with path.open("w", encoding="utf-8", newline="") as file:
             yield file
@@ -208,9 +210,23 @@ def _draft_prefix(target: Path) -> str:
     return f".{target.name[:200]}."
 
 
+def _refuse_foreign_link(path: Path) -> None:
+    """Raise OSError where a path is a link that another user has made, as in /tmp."""
+    with contextlib.suppress(FileNotFoundError):
+        found = os.lstat(path)
+        is_foreign = found.st_uid not in (0, os.getuid())
+        if stat.S_ISLNK(found.st_mode) and is_foreign and not _is_open_file(path):
+            raise OSError(errno.ELOOP, "it is a link of another user, which is not followed")
+
+
+def _is_open_file(path: Path) -> bool:
+    """Return whether a path such as /dev/stdout is an open file, whatever that is."""
+    return path.absolute().parts[1:2] in (("dev",), ("proc",))
+
+
 def _is_replaceable(path: Path) -> bool:
     """Return whether a file that exists is a regular one that may be written and renamed over."""
-    if path.absolute().parts[1:2] in (("dev",), ("proc",)):  # an open file, whatever it is
+    if _is_open_file(path):
         return False
     target = os.path.realpath(path)
     writable = os.access(target, os.W_OK) and os.access(os.path.dirname(target), os.W_OK)

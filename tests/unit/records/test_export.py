@@ -229,6 +229,21 @@ def test_tensorboard_gets_nothing_of_an_export_that_failed_or_was_killed(
     assert read_tensorboard(folder)
 
 
+@pytest.mark.parametrize("is_link", [True, False], ids=["link", "pipe"])
+def test_an_export_to_a_folder_of_others_writes_to_none_of_ones_own_files(
+    record: Record, tmp_path: Path, is_link: bool
+) -> None:
+    folder, mine = tmp_path / "tb", tmp_path / "mine"
+    folder.mkdir()
+    mine.write_text("mine")
+    draft = folder / TENSORBOARD_DRAFT
+    draft.symlink_to(mine) if is_link else os.mkfifo(draft)
+    with pytest.raises(DistrainError, match=f"cannot write to {folder}"):
+        export(record, "tensorboard", folder)
+    assert mine.read_text() == "mine"
+    assert list(folder.iterdir()) == [draft]
+
+
 def test_two_exports_do_not_write_to_one_tensorboard_folder(record: Record, tmp_path: Path) -> None:
     folder = tmp_path / "tb"
     folder.mkdir()

@@ -68,6 +68,23 @@ def test_a_replacement_keeps_the_mode_and_a_link(tmp_path: Path) -> None:
     assert size_of_draft(link) == 0
 
 
+@pytest.mark.parametrize("exists", [True, False])
+def test_a_link_that_another_user_has_made_is_not_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exists: bool
+) -> None:
+    target, link = tmp_path / "target", tmp_path / "link"
+    if exists:
+        target.write_text("old")
+    link.symlink_to("target")
+    uid = link.lstat().st_uid or 4711
+    os.lchown(link, uid, -1)
+    monkeypatch.setattr(os, "getuid", lambda: uid + 1)
+    with pytest.raises(OSError, match="a link of another user"), open_replacement(link):
+        pass
+    assert target.exists() == exists
+    assert not exists or target.read_text() == "old"
+
+
 def test_pipes_and_streams_are_written_to_themselves(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
