@@ -36,10 +36,11 @@ _TABLES = (
     "CREATE TABLE curves (id INTEGER PRIMARY KEY, name TEXT, rank INTEGER)",
     f"CREATE TABLE ranks ({', '.join(RANK_FIELDS)}, PRIMARY KEY (rank)) WITHOUT ROWID",
 )
-# What somebody else's database executes when it is read; distrain creates none of it.
+# What somebody else's database executes when it is read; distrain creates none of it. An editor of
+# `sql` may have written it in ways that SQLite accepts and does not write itself.
 _COMPUTED = (
-    "SELECT 1 FROM sqlite_master AS made WHERE type IN ('view', 'trigger') "
-    "OR sql LIKE 'CREATE VIRTUAL%' "
+    "SELECT 1 FROM sqlite_master AS made WHERE coalesce(sql, 'CREATE INDEX') NOT LIKE "
+    "CASE type WHEN 'table' THEN 'CREATE TABLE%' ELSE 'CREATE INDEX%' END "
     "OR EXISTS (SELECT 1 FROM pragma_table_xinfo(made.name) WHERE hidden)"
 )
 

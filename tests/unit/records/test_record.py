@@ -258,6 +258,8 @@ def test_an_empty_config_is_not_taken_for_one_with_all_defaults(tmp_path: Path) 
         "CREATE VIEW v AS SELECT 1",
         "CREATE VIRTUAL TABLE v USING rtree(id, low, high)",
         "ALTER TABLE events ADD COLUMN more TEXT AS (hex(zeroblob(400000000)))",
+        "CREATE VIRTUAL TABLE v USING rtree(id, low, high); PRAGMA writable_schema = ON; "
+        "UPDATE sqlite_master SET sql = replace(sql, 'CREATE ', 'CREATE  ') WHERE name = 'v'",
     ],
 )
 def test_a_database_that_computes_what_is_read_is_refused(
@@ -265,7 +267,7 @@ def test_a_database_that_computes_what_is_read_is_refused(
 ) -> None:
     writer.close()
     db = sqlite3.connect(folder / "metrics.db", isolation_level=None)
-    db.execute(statement)
+    db.executescript(statement)
     db.close()
     with pytest.raises(DistrainError, match="generated columns"):
         Record(folder).totals()
