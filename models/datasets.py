@@ -13,7 +13,7 @@ import struct
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -150,6 +150,18 @@ def cifar10(
     return Data(train, evaluation, classes=10, shape=(3, 32, 32))
 
 
+# What a file raises that is no pickle, or has other content.
+_DAMAGE = (
+    pickle.UnpicklingError,
+    AttributeError,
+    EOFError,
+    LookupError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
+
+
 def _read_cifar10(folder: Path, names: Sequence[str]) -> tuple[Tensor, Tensor]:
     pixels = []
     labels = []
@@ -159,27 +171,47 @@ def _read_cifar10(folder: Path, names: Sequence[str]) -> tuple[Tensor, Tensor]:
         try:
             with path.open("rb") as file:
                 batch = _ArrayUnpickler(file, encoding="latin1").load()
-            pixels.append(torch.from_numpy(batch["data"]).view(-1, 3, 32, 32))
+            pixels.append(torch.from_numpy(batch["data"].values).view(-1, 3, 32, 32))
             labels.append(torch.tensor(batch["labels"]))
-        except (pickle.UnpicklingError, EOFError, LookupError, TypeError, RuntimeError) as error:
+        except _DAMAGE as error:
             raise TaskError(
                 "data.root", f"{path} is not a batch file of CIFAR-10's python version: {error}"
             ) from error
     return torch.cat(pixels), torch.cat(labels)
 
 
-class _ArrayUnpickler(pickle.Unpickler):
-    """Loads arrays, lists and text only; a pickle could otherwise run any code."""
+class _ByteArray:
+    """Stands for an array of numpy, which would believe what a pickle says about its memory."""
 
-    def __init__(self, file: IO[bytes], encoding: str) -> None:
-        super().__init__(file, encoding=encoding)
-        rebuild = np.empty(0).__reduce__()[0]
-        self._known = {
-            ("numpy.core.multiarray", "_reconstruct"): rebuild,
-            ("numpy._core.multiarray", "_reconstruct"): rebuild,
-            ("numpy", "ndarray"): np.ndarray,
-            ("numpy", "dtype"): np.dtype,
-        }
+    def __init__(self, *_: object) -> None:
+        self.values: Any = None  # until the content follows
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        _, shape, _, is_fortran, content = state
+        data = content.encode("latin1") if isinstance(content, str) else content
+        values = np.frombuffer(bytearray(memoryview(data)), np.uint8)
+        self.values = values.reshape(shape, order="F" if is_fortran else "C")
+
+
+class _ByteType:
+    """Stands for the type of the elements of an array, which is always the same."""
+
+    def __init__(self, *_: object) -> None:
+        pass
+
+    def __setstate__(self, _: object) -> None:
+        pass
+
+
+class _ArrayUnpickler(pickle.Unpickler):
+    """Loads arrays of bytes, lists and text only; a pickle could otherwise run any code."""
+
+    _known: ClassVar[dict[tuple[str, str], type]] = {
+        ("numpy.core.multiarray", "_reconstruct"): _ByteArray,
+        ("numpy._core.multiarray", "_reconstruct"): _ByteArray,
+        ("numpy", "ndarray"): _ByteArray,
+        ("numpy", "dtype"): _ByteType,
+    }
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) == ("_codecs", "encode"):

@@ -167,7 +167,23 @@ def test_a_pickle_that_would_run_code_is_refused(tmp_path):
         datasets.cifar10(root=str(tmp_path / "root"), seed=0)
 
 
-@pytest.mark.parametrize("content", [b"", b"nonsense", pickle.dumps([1]), pickle.dumps({})])
+class Made:
+    """What pickle makes by a call of numpy."""
+
+    def __init__(self, *arguments):
+        self.arguments = arguments
+
+    def __reduce__(self):
+        return np.ndarray, self.arguments
+
+
+POINTER = Made((1,), "O", b"A" * 8)  # an array of objects, at an address that the file chooses
+FOLLOWED = pickle.dumps({"data": Made(POINTER, "u1"), "labels": [0]}, protocol=2)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"nonsense", pickle.dumps([1]), pickle.dumps({}), FOLLOWED]
+)
 def test_a_damaged_cifar10_file_is_reported_by_name(tmp_path, content):
     write_cifar10(tmp_path / "root")
     (tmp_path / "root" / "test_batch").write_bytes(content)
