@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 
@@ -30,12 +31,14 @@ from distrain.runners.protocol.client import (
 from distrain.runners.protocol.events import Welcome
 from distrain.runners.records.reader import Record
 from distrain.runners.system import scheduler_env
+from distrain.runners.system.files import open_regular
 from distrain.runners.system.processes import die_with_parent, without_garbage_collection
 from distrain.runners.system.rank_identity import AgentIdentity
 from distrain.runners.system.scheduler_env import FILE, ScheduledRank
 
 STORE_KEY = "distrain/report"  # of the published address, with the token in a second line
 CHECK_S = 0.2
+MOST_BYTES = 1 << 13  # of an address and a token
 
 
 class OtherRank(JoinedHost):
@@ -94,7 +97,7 @@ def _publish_in_file(store: Path, note: Path, text: str) -> Iterator[None]:
 
     Replace the file of a run that was killed; never touch any other file.
     """
-    if note.exists() and _is_live(note.read_text()):
+    if _is_live(_read_note(note)):
         raise DistrainError(f"another run meets at {store}")
     if store.exists() and not note.exists():
         raise DistrainError(f"{store} exists and was not left by a run: choose another file")
@@ -102,10 +105,13 @@ def _publish_in_file(store: Path, note: Path, text: str) -> Iterator[None]:
     try:
         store.unlink(missing_ok=True)
         draft.unlink(missing_ok=True)
-        draft.touch(0o600)
+        draft.touch(0o600, exist_ok=False)
         draft.write_text(text)
         draft.replace(note)
+        store.touch(0o600)  # before anybody else makes it, for ranks that load torch first
     except OSError as error:
+        with suppress(OSError):
+            draft.unlink(missing_ok=True)
         raise DistrainError(f"the ranks cannot meet at {store}: {error.strerror}") from None
     try:
         yield
@@ -146,14 +152,30 @@ def _read_from_store(place: str, timeout_s: float) -> str | None:
 def _read_from_file(note: Path, timeout_s: float) -> str | None:
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
-        if note.exists() and _is_live(text := note.read_text()):
+        if _is_live(text := _read_note(note)):
             return text
         time.sleep(CHECK_S)
     return None
 
 
+def _read_note(note: Path) -> str:
+    """Return what a run of this user has published; "" for nothing, and what others have put there.
+
+    Whoever listens at that address decides what the ranks execute.
+    """
+    with suppress(OSError, UnicodeDecodeError), open_regular(note) as file:
+        # What owner a new file gets is known to its file system alone: a network may change it.
+        with tempfile.TemporaryFile(dir=note.parent) as own:
+            is_own = os.fstat(file.fileno()).st_uid == os.fstat(own.fileno()).st_uid
+        if is_own:
+            return file.read(MOST_BYTES).decode()
+    return ""
+
+
 def _is_live(text: str) -> bool:
     """Return whether somebody listens at the published address."""
+    if not text:
+        return False
     try:
         connect(text.partition("\n")[0], CHECK_S).close()
     except OSError:

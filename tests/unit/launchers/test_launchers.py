@@ -17,7 +17,7 @@ from torch.distributed.elastic.rendezvous import RendezvousTimeoutError
 from distrain.runners.config.planning import plan_here
 from distrain.runners.config.schema import RunConfig
 from distrain.runners.errors import DistrainError
-from distrain.runners.launchers import horovodrun, node, rank_start
+from distrain.runners.launchers import env, horovodrun, node, rank_start
 from distrain.runners.launchers.command import launcher_environment
 from distrain.runners.launchers.joined_host import join_run
 from distrain.runners.launchers.node import NodeAgent, _record_folder
@@ -139,6 +139,28 @@ def test_a_temporary_folder_that_cannot_be_written_is_the_reason_why_a_host_cann
         _record_folder("run", config, plan_here(config)),
     ):
         pass
+
+
+@pytest.mark.parametrize("kind", ["file", "link", "pipe"])
+def test_ranks_that_meet_at_a_file_join_no_run_of_another_user(kind: str, tmp_path: Path) -> None:
+    note, theirs = tmp_path / "meeting.distrain", tmp_path / "theirs"
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"tcp:127.0.0.1:{server.getsockname()[1]}\ntoken"
+        with env.publish_address(f"file://{tmp_path}/meeting", address):
+            assert env.read_published(f"file://{tmp_path}/meeting", 5.0) == address
+            assert (tmp_path / "meeting").stat().st_mode & 0o777 == 0o600
+        theirs.write_text(address)
+        if kind == "file":
+            if os.getuid() != 0:
+                pytest.skip("only root can give a file to another user")
+            os.chown(theirs, 4711, 4711)
+            theirs.rename(note)
+        elif kind == "link":
+            note.symlink_to(theirs)
+        else:
+            os.mkfifo(note)
+        with pytest.raises(DistrainError, match="did not publish"):
+            env.read_published(f"file://{tmp_path}/meeting", 0.1)
 
 
 def test_a_character_that_is_split_over_two_reads_is_complete(tmp_path: Path) -> None:
