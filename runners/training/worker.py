@@ -35,6 +35,7 @@ from distrain.runners.system.processes import (
 )
 from distrain.runners.system.rank_identity import set_rank_variables
 from distrain.runners.system.scratch import use_scratch_folder
+from distrain.runners.training.compile_cache import use_private_cache
 from distrain.runners.training.tap_files import TAP, parse_steps
 
 
@@ -69,6 +70,8 @@ def main() -> int:
 
 
 def _train(record: Record, reporter: Reporter | NullReporter) -> None:
+    if record.config.train.compile:
+        use_private_cache()  # torch makes its own as soon as it is imported
     with without_garbage_collection():
         import torch
 
