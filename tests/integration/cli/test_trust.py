@@ -63,7 +63,11 @@ def test_a_strangers_record_is_refused_where_standard_input_is_closed(
 ) -> None:
     command = shlex.join([sys.executable, "-m", "distrain", "rerun", foreign.id])
     refused = subprocess.run(
-        ["sh", "-c", f"{command} <&-"], cwd=tmp_path, env=environment, capture_output=True, text=True
+        ["sh", "-c", f"{command} <&-"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
     )
     assert (refused.returncode, refused.stdout) == (2, "")
     assert refused.stderr.endswith("Add --trust to allow this.\n")
