@@ -229,7 +229,9 @@ def test_hosts_that_do_not_start_their_ranks_in_time_are_reported_in_a_sentence(
     monkeypatch.setattr("torch.distributed.run.run", late)
     monkeypatch.setattr(socket, "getfqdn", socket.getfqdn)  # which the agent replaces
     link = Mock(address="127.0.0.1")
-    places = {"nodes": 2, "meeting_place": "127.0.0.1:1", "join_timeout_s": 15.0}
-    assert run_elastic_agent(link, ["rank"], 1, **places) == 1
+    code = run_elastic_agent(
+        link, ["rank"], 1, nodes=2, meeting_place="127.0.0.1:1", join_timeout_s=15.0
+    )
+    assert code == 1
     expected = "not all hosts have started their ranks within 15 s (dist.join_timeout_s)\n"
     assert capsys.readouterr().err == expected
