@@ -173,7 +173,7 @@ class Run:
         if self.dir.stat().st_uid != os.getuid():
             text = "has lost its supervisor; only the user that it belongs to can recover it"
             raise DistrainError(f"run {self.id} {text}")
-        if not trust.is_remembered(self.record.config, self.launched_from):
+        if not trust.is_remembered(self.record.config, self.launched_from, self.id):
             text = "has lost its supervisor, and it is not known that you launched it"
             fix = f"`distrain watch {self.id} --trust` recovers it"
             raise UntrustedError(f"run {self.id} {text}; {fix}")
@@ -236,6 +236,8 @@ class Run:
 
     def trust(self) -> None:
         trust.remember(self.record.config, self.launched_from)
+        if self.record.config.launcher == "slurm":
+            trust.remember(self.record.config, self.launched_from, self.id)
 
     def rerun_configs(self) -> list[RunConfig]:
         return [self._rerun_config(None)]
@@ -358,6 +360,8 @@ def launch(
         meta=Meta(name=name) if name else None,
         queue=queue,
     )
+    if plan.scheduled:  # a new supervisor may have to control its job
+        trust.remember(config, cwd, folder.name)
     if reason := _start_supervisor(folder, cwd, environment):
         _record_failure(folder, reason)
         raise DistrainError(f"{reason}; see {log_path(folder, 'supervisor')}")

@@ -36,13 +36,13 @@ MOST_CHARACTERS = 400  # of a line
 _trusted_here: set[str] = set()
 
 
-def remember(config: RunConfig, cwd: str | None = None) -> None:
-    """Trust what a config executes from now on.
+def remember(config: RunConfig, cwd: str | None = None, run_id: str = "") -> None:
+    """Trust what a config executes from now on; with `run_id` in that run alone, and its job.
 
     `cwd` is the folder that it is launched from, by default the current one. Where the store cannot
     be written, this process alone remembers it.
     """
-    digest = _digest(config, cwd)
+    digest = _digest(config, cwd, run_id)
     _trusted_here.add(digest)
     with suppress(OSError, ConfigError):
         folder = store()
@@ -50,9 +50,9 @@ def remember(config: RunConfig, cwd: str | None = None) -> None:
         (folder / digest).touch(mode=0o600)  # atomic, and safe for concurrent launches
 
 
-def is_remembered(config: RunConfig, cwd: str | None = None) -> bool:
-    """Return whether this user has launched or trusted exactly what a config executes."""
-    digest = _digest(config, cwd)
+def is_remembered(config: RunConfig, cwd: str | None = None, run_id: str = "") -> bool:
+    """Return whether this user has launched or trusted exactly what a config or run executes."""
+    digest = _digest(config, cwd, run_id)
     if digest in _trusted_here:
         return True
     with suppress(OSError, ConfigError):
@@ -121,8 +121,8 @@ def store() -> Path:
     return state_folder() / "trusted"
 
 
-def _digest(config: RunConfig, cwd: str | None) -> str:
-    parts = [named_code(config), searched_folders(config, cwd)]
+def _digest(config: RunConfig, cwd: str | None, run_id: str) -> str:
+    parts = [named_code(config), searched_folders(config, cwd), *filter(None, [run_id])]
     return hashlib.sha256(msgspec.json.encode(parts, order="sorted")).hexdigest()
 
 

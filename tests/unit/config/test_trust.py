@@ -85,6 +85,14 @@ def test_what_is_trusted_are_names_and_arguments_in_their_folder(tmp_path: Path)
     assert trust.untrusted_code(same, str(tmp_path)) == []
 
 
+def test_a_job_is_that_of_a_run_which_was_launched_or_trusted_itself() -> None:
+    trust.remember(RunConfig())
+    assert not trust.is_remembered(RunConfig(), run_id="theirs"), "it only has the same config"
+    trust.remember(RunConfig(), run_id="mine")
+    assert trust.is_remembered(RunConfig(), run_id="mine")
+    assert not trust.is_remembered(RunConfig(), run_id="theirs")
+
+
 def test_only_a_folder_that_no_other_user_can_write_is_believed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
