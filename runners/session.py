@@ -159,16 +159,19 @@ def runs_folder(given: str | os.PathLike[str] | None = None, cwd: str | None = N
     """Return the folder of all runs: `given`, else $DISTRAIN_RUNS_DIR, else `runs`.
 
     A relative one starts from `cwd`, by default the current folder. Raises RunsFolderError if the
-    current folder no longer exists, or the folder is a link to one that does not.
+    current folder no longer exists, or the folder is a link to one that does not or cannot exist.
     """
     folder = given or os.environ.get("DISTRAIN_RUNS_DIR") or "runs"
     try:
         path = Path(cwd or "", folder).absolute()
     except FileNotFoundError:
         raise RunsFolderError(FOLDER_DELETED) from None
-    if path.is_symlink() and not path.exists():  # as of a disk that is not mounted
-        target = os.readlink(path)
-        raise RunsFolderError(f"{path} is a link to {target}, which does not exist")
+    try:
+        if path.is_symlink() and not path.exists():  # as of a disk that is not mounted
+            target = os.readlink(path)
+            raise RunsFolderError(f"{path} is a link to {target}, which does not exist")
+    except OSError as error:  # its name is too long
+        raise RunsFolderError(f"{path}: {error.strerror}") from None
     return path
 
 

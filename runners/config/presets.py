@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -61,7 +62,8 @@ def names() -> list[str]:
 
 def listing() -> list[Preset]:
     """Return all presets by name, invalid files included."""
-    return [_list_one(name) for name in names()]
+    own, built_in = _files(user_folder()), _files(BUILT_IN)
+    return [_list_one(name, own, built_in) for name in sorted(own | built_in)]
 
 
 def list_file(path: Path) -> Preset:
@@ -171,8 +173,8 @@ def _files(folder: Path) -> dict[str, Path]:
     return {path.stem: path for path in folder.glob("*.toml") if re.fullmatch(NAME, path.stem)}
 
 
-def _list_one(name: str) -> Preset:
-    path, origin = locate(name)
+def _list_one(name: str, own: Mapping[str, Path], built_in: Mapping[str, Path]) -> Preset:
+    path = own.get(name) or built_in[name]
     config = None
     problem = ""
     try:
@@ -181,9 +183,9 @@ def _list_one(name: str) -> Preset:
         problem = str(error)
     return Preset(
         name=name,
-        origin="built-in" if origin == "built-in" else "yours",
+        origin="yours" if name in own else "built-in",
         path=str(path),
-        hides_built_in=origin.startswith("yours,"),
+        hides_built_in=name in own and name in built_in,
         config=config,
         problem=problem,
     )

@@ -157,7 +157,7 @@ def _message_of(error: BaseException) -> str:
     if isinstance(error, SystemExit):
         if isinstance(error.code, str):  # sys.exit(message)
             return f"exited before training had ended: {error.code}"
-        return f"exited with code {error.code} before training had ended"
+        return f"exited with code {error.code or 0} before training had ended"
     kind = type(error).__name__
     try:
         return _without_advice(_original_message(str(error), kind)) or kind

@@ -168,13 +168,15 @@ def test_a_current_folder_that_was_deleted_is_one_sentence(
     assert done.stderr == "distrain: the current folder has been deleted; go to another\n"
 
 
-def test_a_runs_folder_on_a_disk_that_is_not_mounted_is_named(
+def test_a_runs_folder_that_cannot_exist_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "runs").symlink_to("/mnt/not-there")
     monkeypatch.delenv("DISTRAIN_RUNS_DIR", raising=False)
     with pytest.raises(RunsFolderError, match="is a link to /mnt/not-there, which does not exist"):
         runs_folder(cwd=str(tmp_path))
+    with pytest.raises(RunsFolderError, match="File name too long"):
+        runs_folder("x" * 300)
 
 
 def test_a_full_disk_behind_stdout_is_one_sentence(

@@ -146,9 +146,17 @@ def test_an_error_that_thousands_have_led_to_is_reported() -> None:
     assert "try 0" in failure.traceback
 
 
-def test_an_exit_with_a_message_is_named_by_it() -> None:
-    failure = make_failure(0, SystemExit("no data"))
-    assert failure.message == "exited before training had ended: no data"
+@pytest.mark.parametrize(
+    ("status", "message"),
+    [
+        ("no data", "exited before training had ended: no data"),
+        (None, "exited with code 0 before training had ended"),
+    ],
+)
+def test_an_exit_of_a_rank_is_named_by_its_message_or_code(
+    status: str | None, message: str
+) -> None:
+    assert make_failure(0, SystemExit(status)).message == message
 
 
 @pytest.mark.parametrize(
