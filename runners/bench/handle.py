@@ -13,7 +13,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from distrain.runners import session_process
+from distrain.runners import formatting, session_process
 from distrain.runners.bench.definition import Definition, plans
 from distrain.runners.bench.folder import (
     DEFINITION,
@@ -119,6 +119,17 @@ class Bench:
         if current is None or not current.run_id:
             return None
         return Run(Record(self.records_dir / current.run_id))
+
+    @property
+    def obstacle(self) -> str:
+        """Why a live bench does not go on: it is suspended, or its run stands still; or ""."""
+        state = self.state
+        if state.reason or not state.live:
+            return state.reason if state.live else ""
+        with suppress(DistrainError):  # the record is being written or removed
+            if (run := self.current_run) and (text := run.record.state.obstacle):
+                return formatting.single_line(f"run {run.id}: {text}")
+        return ""
 
     def comparison(self) -> Comparison:
         """Return what the measurements so far show."""

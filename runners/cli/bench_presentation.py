@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from contextlib import suppress
 from typing import Any, ClassVar, TextIO
 
 from msgspec import to_builtins
@@ -25,7 +24,6 @@ from distrain.runners.cli.terminal import (
     print_message,
 )
 from distrain.runners.cli.views import View
-from distrain.runners.errors import DistrainError
 
 UPDATE_S = 1.0  # between two updates: the runs need the cores
 
@@ -117,16 +115,6 @@ def format_progress(bench: Bench, state: BenchState) -> str:
     return "  ".join(filter(None, [state.status, current, remaining]))
 
 
-def describe_obstacle(bench: Bench, state: BenchState) -> str:
-    """Return why a live bench does not go on: it is suspended, or its run stands still; or ""."""
-    if state.reason or not state.live:
-        return state.reason if state.live else ""
-    with suppress(DistrainError):  # the record is being written or removed
-        if (run := bench.current_run) and (text := run.record.state.obstacle):
-            return formatting.single_line(f"run {run.id}: {text}")
-    return ""
-
-
 class BenchLines:
     """Prints a line for each measurement, for pipes."""
 
@@ -149,7 +137,7 @@ class BenchLines:
                 f"{formatting.duration(measurement.warmup_s)}"
             )
         self._printed = len(state.measurements)
-        obstacle = describe_obstacle(self._bench, state)
+        obstacle = self._bench.obstacle
         if obstacle and not self._has_obstacle:
             self.message(obstacle)
         self._has_obstacle = bool(obstacle)
@@ -180,7 +168,7 @@ class BenchPicture:
         from rich.text import Text
 
         state = self._bench.state
-        lines = [format_progress(self._bench, state), describe_obstacle(self._bench, state)]
+        lines = [format_progress(self._bench, state), self._bench.obstacle]
         lines = [*filter(None, lines)]
         if state.measurements:
             lines += format_results(self._bench.comparison(), self._console.width)

@@ -19,7 +19,7 @@ from distrain.tui.data.run_rows import BENCH, RunRow
 
 class BenchFrame(NamedTuple):
     """A bench at one moment; `left` is None once it has ended. `waiting_for` is what the current
-    run waits for in the queue; empty if it does not.
+    run waits for in the queue, `obstacle` why it stands still; empty if it does not.
     """
 
     state: BenchState
@@ -27,6 +27,7 @@ class BenchFrame(NamedTuple):
     left: RemainingTime | None
     time: float
     waiting_for: str = ""
+    obstacle: str = ""
 
     @property
     def status(self) -> str:
@@ -98,7 +99,8 @@ class BenchFeed:
         if state.live:
             expected = estimate_remaining(self.bench.definition, state, self._rounds_wanted)
         waiting_for = queue_reason(self.bench) if state.live else ""
-        return BenchFrame(state, self._comparison, expected, time.time(), waiting_for)
+        obstacle = self.bench.obstacle
+        return BenchFrame(state, self._comparison, expected, time.time(), waiting_for, obstacle)
 
 
 class BenchRun(NamedTuple):
@@ -141,6 +143,7 @@ def bench_row(bench: Bench) -> RunRow:
         tags=tuple(meta.tags),
         pinned=meta.pinned,
         reason=waiting_for
+        or bench.obstacle
         or (state.live and describe_current_run(bench.definition, state))
         or state.reason,
         strategy="bench",

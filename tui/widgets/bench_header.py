@@ -81,4 +81,6 @@ def _current_run(frame: BenchFrame) -> Text:
     line.append(now.candidate, "bold")
     if frame.waiting_for:
         return line.append(f" is queued: {frame.waiting_for}", STATUSES["queued"][1])
+    if frame.obstacle:
+        return line.append(f"  {frame.obstacle}", STATUSES["stalled"][1])
     return line.append(f" running for {since}" if now.run_id else " is starting")
