@@ -79,10 +79,11 @@ def write_meta(folder: Path, meta: Meta) -> None:
     write_json(folder / "meta.json", _unknown_fields(folder) | msgspec.structs.asdict(meta))
 
 
-def _unknown_fields(folder: Path) -> dict[str, Any]:
+def _unknown_fields(folder: Path) -> dict[str, msgspec.Raw]:
     """Return what a newer version has written to meta.json, which stays."""
     try:
-        fields = msgspec.json.decode(read_regular(folder / "meta.json"), type=dict[str, Any])
+        text = read_regular(folder / "meta.json")
+        fields = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
     except FileNotFoundError:
         return {}
     known = Meta.__struct_fields__
