@@ -59,8 +59,8 @@ class LoggedValues:
 
     @property
     def are_numbers(self) -> bool:
-        """Whether no value that was added since the last `take` is a tensor."""
-        return all(isinstance(value, float) for _, value, *_ in self._added)
+        """Whether no tensor is among the values that `take` has not yielded yet."""
+        return not self._windows and all(isinstance(value, float) for _, value, *_ in self._added)
 
     def _drop_older(self) -> None:
         """Drop the older half of the values, apart from the last one of each name."""

@@ -277,7 +277,9 @@ class RankSession:
         """Send what was logged last: the program may take long to its next step or value."""
         if self._is_held():
             self._reminder.set()
-        elif self._logged.are_numbers:  # a tensor belongs to the stream of its thread
+        # A tensor belongs to the stream of its thread. While that captures a CUDA graph, a question
+        # of another thread, such as whether a copy is ready, would end the capture.
+        elif self._logged.are_numbers:
             self._send_logged()
 
     def _expects_steps(self) -> bool:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import threading
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from distrain.runners.distributed import timing
-from distrain.runners.instrumentation import rank_session
+from distrain.runners.instrumentation import logged_values, rank_session
 from distrain.runners.instrumentation.loop_events import BACKWARD
 from distrain.runners.instrumentation.named_phase import NamedPhase
 from distrain.runners.instrumentation.rank_session import RankSession
@@ -207,6 +208,23 @@ def test_values_are_sent_although_the_program_neither_steps_nor_logs_for_long(
     session.log({"loss": 2.0})
     session.log({"accuracy": 0.5})
     wait_until(lambda: sent.totals("accuracy") == (1, 0.5))
+
+
+def test_a_device_is_asked_by_the_thread_that_logs_alone(
+    sent: Sent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another thread would end the capture of a CUDA graph."""
+    asked = []
+    event = SimpleNamespace(query=lambda: asked.append(threading.get_ident()))  # not ready yet
+    monkeypatch.setattr(rank_session, "LATER_S", 0.0)
+    monkeypatch.setattr(logged_values, "copy_value", lambda _, value: value)
+    monkeypatch.setattr(logged_values, "_copy_to_host", lambda _: (None, event))
+    session = RankSession(sent, 0, window_s=100.0)
+    threads = threading.active_count()
+    session.log({"loss": SimpleNamespace(device="cuda:0")})
+    session.log({"accuracy": 0.5})
+    wait_until(lambda: threading.active_count() == threads)
+    assert asked == [threading.get_ident()]
 
 
 def test_the_last_value_is_none_where_it_is_not_finite() -> None:
