@@ -183,6 +183,8 @@ class Bench:
             words = psutil.Process(pid).cmdline()
         except psutil.NoSuchProcess:
             raise ProcessLookupError from None
+        except psutil.AccessDenied:
+            raise PermissionError from None
         if PROCESS not in words or self.id not in [Path(word).name for word in words]:
             text = f"process {pid}, which bench {self.id} names, is not that of the bench"
             raise DistrainError(f"{text}; it was not stopped")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 from pathlib import Path
 
+import psutil
 import pytest
 from msgspec import structs
 
@@ -35,3 +36,15 @@ def test_a_live_bench_whose_process_is_hidden_in_a_container_is_live(tmp_path: P
             with pytest.raises(DistrainError):
                 act()
     assert bench.status == "failed"
+
+
+def test_a_bench_whose_process_may_not_be_read_belongs_to_another_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(process: psutil.Process) -> None:
+        raise psutil.AccessDenied(process.pid)  # as where /proc hides what processes do
+
+    bench = make_bench(tmp_path, status="running")
+    monkeypatch.setattr(psutil.Process, "cmdline", refuse)
+    with pytest.raises(DistrainError, match="belongs to another user"):
+        bench.stop()
