@@ -95,8 +95,9 @@ def make_exit_failure(rank: int, error: SystemExit, step: int) -> Failure | None
     """
     message = error.code
     if isinstance(message, int):
-        if message & 0xFF and isinstance(error.__context__, Exception):
-            return make_failure(rank, error.__context__, step)
+        cause = None if error.__suppress_context__ else error.__context__
+        if message & 0xFF and isinstance(cause, Exception):
+            return make_failure(rank, cause, step)
         message = f"exited with code {message & 0xFF}" if message & 0xFF else None
     if message is None:
         return None

@@ -182,6 +182,13 @@ def test_an_exit_with_a_code_after_an_error_is_named_by_the_error(
     assert (failure and failure.error, failure and failure.message) == (kind, message)
 
 
+def test_an_exit_from_none_is_named_by_its_code() -> None:
+    error = SystemExit(3)
+    error.__context__, error.__suppress_context__ = ValueError("handled"), True
+    failure = make_exit_failure(0, error, 7)
+    assert failure and failure.message == "exited with code 3"
+
+
 @pytest.mark.parametrize(
     ("error", "is_secondary"),
     [
