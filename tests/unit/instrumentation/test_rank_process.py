@@ -186,7 +186,8 @@ def test_an_exit_from_none_is_named_by_its_code() -> None:
     error = SystemExit(3)
     error.__context__, error.__suppress_context__ = ValueError("handled"), True
     failure = make_exit_failure(0, error, 7)
-    assert failure and failure.message == "exited with code 3"
+    assert failure is not None
+    assert failure.message == "exited with code 3"
 
 
 @pytest.mark.parametrize(
