@@ -32,6 +32,7 @@ from distrain.runners.protocol.events import (
 from distrain.runners.records.folder import create_run
 from distrain.runners.records.meta import Meta
 from distrain.runners.records.reader import Record
+from distrain.runners.records.stall import RankPhase, RankPosition, Stall
 from distrain.runners.records.writer import RecordWriter
 from distrain.runners.system.devices import Device
 
@@ -205,6 +206,13 @@ class RunBuilder:
             )
         )
         self.writer.commit()
+        return self
+
+    def stalled(self) -> RunBuilder:
+        """Let rank 1 hang in its data from now on."""
+        now = time.time()
+        position = RankPosition(rank=1, since=now, phase=RankPhase.DATA)
+        self.writer.set_state(stall=Stall(since=now, ranks=[1], positions=[position]))
         return self
 
     def end(self, status: str = "completed", **state: Any) -> RunBuilder:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,6 @@ from rich.style import Style
 from distrain.runners.bench import folder
 from distrain.runners.config.presets import load_preset
 from distrain.runners.errors import DistrainError
-from distrain.runners.records.stall import RankPhase, RankPosition, Stall
 from distrain.runners.records.trash import restore
 from distrain.tui.data.bench_feed import BenchFeed, bench_row, runs_of
 from distrain.tui.data.run_scanner import RunScanner
@@ -126,10 +124,7 @@ def test_a_bench_whose_run_waits_in_the_queue_is_queued(runs_dir: Path) -> None:
 
 def test_a_bench_names_its_run_that_stands_still(runs_dir: Path) -> None:
     bench = make_bench(runs_dir, status="running", begun=1)
-    hanging = RunBuilder(bench.records_dir)
-    position = RankPosition(rank=1, since=time.time(), phase=RankPhase.DATA)
-    stall = Stall(since=time.time(), ranks=[1], positions=[position])
-    hanging.writer.set_state(stall=stall)
+    hanging = RunBuilder(bench.records_dir).stalled()
     assert bench.state.current is not None
     change(bench, current=msgspec.structs.replace(bench.state.current, run_id=hanging.id))
     text = f"run {hanging.id}: no progress for "

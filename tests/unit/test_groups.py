@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from io import StringIO
 from pathlib import Path
 from threading import Barrier
@@ -17,7 +16,6 @@ from distrain.runners.cli import main
 from distrain.runners.cli.group_presentation import GroupLines, GroupPicture
 from distrain.runners.errors import DistrainError
 from distrain.runners.groups import Group
-from distrain.runners.records.stall import RankPhase, RankPosition, Stall
 from tests.support.records import RunBuilder
 
 TIMEOUT_S = 60
@@ -121,9 +119,7 @@ def test_a_sweep_names_its_run_that_stands_still(
     lines, picture = StringIO(), StringIO()
     printed, painted = GroupLines(group, lines, 3600), GroupPicture(group, picture)
     printed.update()
-    position = RankPosition(rank=1, since=time.time(), phase=RankPhase.DATA)
-    stall = Stall(since=time.time(), ranks=[1], positions=[position])
-    builder.writer.set_state(stall=stall)
+    builder.stalled()
     for view in (printed, painted):
         view.update()
         view.close()

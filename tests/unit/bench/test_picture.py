@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from io import StringIO
 from pathlib import Path
 
@@ -11,7 +10,6 @@ from msgspec import structs
 
 from distrain.runners.bench.folder import write_bench_state
 from distrain.runners.cli.bench_presentation import BenchLines, BenchPicture
-from distrain.runners.records.stall import RankPhase, RankPosition, Stall
 from tests.support.benches import make_bench
 from tests.support.records import RunBuilder
 
@@ -39,9 +37,7 @@ def test_a_bench_names_its_run_that_stands_still(tmp_path: Path) -> None:
     lines, picture = StringIO(), StringIO()
     printed, painted = BenchLines(bench, lines), BenchPicture(bench, picture)
     printed.update()
-    position = RankPosition(rank=1, since=time.time(), phase=RankPhase.DATA)
-    stall = Stall(since=time.time(), ranks=[1], positions=[position])
-    builder.writer.set_state(stall=stall)
+    builder.stalled()
     for _ in range(2):
         printed.update()
     painted.update()

@@ -12,7 +12,6 @@ from distrain.runners.bench import Bench, handle
 from distrain.runners.cli import runs
 from distrain.runners.cli.run_selection import current_status
 from distrain.runners.errors import DistrainError
-from distrain.runners.records.stall import RankPosition, Stall
 from tests.support.benches import make_bench
 from tests.support.records import RunBuilder
 
@@ -51,8 +50,7 @@ def test_a_bench_is_found_by_its_name_while_another_is_removed(
 def test_a_stalled_run_is_listed_as_stopping_once_it_is_asked_to_stop(
     tmp_path: Path, status: str, shown: str
 ) -> None:
-    run = RunBuilder(tmp_path).steps(2)
-    at = RankPosition(rank=1, since=run.now, phase="data")
-    run.writer.set_state(status=status, stall=Stall(since=run.now, ranks=[1], positions=[at]))
+    run = RunBuilder(tmp_path).stalled()
+    run.writer.set_state(status=status)
     assert [current_status(row) for row in runs.read_rows(tmp_path, [])] == [shown]
     assert run.record.state.current_status == shown

@@ -209,26 +209,19 @@ def test_only_an_error_that_another_rank_causes_is_secondary(
     assert make_failure(0, error).secondary == is_secondary
 
 
-def raised(error: Exception) -> BaseException | None:
+def raised(error: Exception, cause: BaseException | None = None) -> BaseException:
     def work() -> NoReturn:
-        raise error
+        raise error from cause
 
-    return call(work)
-
-
-def raised_from(cause: BaseException) -> BaseException | None:
-    def work() -> NoReturn:
-        raise ValueError("epoch 1 failed") from cause
-
-    return call(work)
+    caught = call(work)
+    assert caught is not None
+    return caught
 
 
 def test_an_error_that_the_program_raises_itself_is_secondary_only_because_of_another() -> None:
     of_gloo = RuntimeError("Connection closed by peer [127.0.0.1]:7044")
     own = raised(RuntimeError("cannot read shard 7: Connection reset by peer"))
-    assert own is not None
     assert not make_failure(0, own).secondary
     for cause, is_secondary in ((of_gloo, True), (own, False)):
-        error = raised_from(cause)
-        assert error is not None
+        error = raised(ValueError("epoch 1 failed"), cause)
         assert make_failure(0, error).secondary == is_secondary

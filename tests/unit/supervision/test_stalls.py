@@ -450,14 +450,19 @@ def test_the_duration_of_a_stall_does_not_change_with_the_hosts_clock(
     assert notices[-1] == f"the run continues after a stall of {lasted + 30:.0f} s"
 
 
+@pytest.fixture
+def coordinator(tmp_path: Path) -> Coordinator:
+    plan = Plan(world_size=1, devices=[Device(kind="cpu", index=0)], threads=1, backend="gloo")
+    writer = RecordWriter(create_run(tmp_path, RunConfig(), plan=plan, word="x"))
+    return Coordinator(LiveRun(RunConfig(), plan, writer, writer.set_state, "here", None))
+
+
 def test_a_rank_that_compiles_may_take_as_long_as_a_first_step(
-    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+    coordinator: Coordinator, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wall = SimpleNamespace(monotonic=clock.monotonic, time=lambda: 1e9 + clock.now)
     monkeypatch.setattr(stall_probe, "time", wall)
-    plan = Plan(world_size=1, devices=[Device(kind="cpu", index=0)], threads=1, backend="gloo")
-    writer = RecordWriter(create_run(tmp_path, RunConfig(), plan=plan, word="x"))
-    coordinator = Coordinator(LiveRun(RunConfig(), plan, writer, writer.set_state, "here", None))
+    writer = coordinator.run.writer
     watch = coordinator.run.stall_watch
 
     async def collect() -> dict[int, Stacks]:
@@ -481,11 +486,9 @@ def test_a_rank_that_compiles_may_take_as_long_as_a_first_step(
 
 
 def test_stacks_are_in_the_record_before_a_viewer_gets_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan = Plan(world_size=1, devices=[Device(kind="cpu", index=0)], threads=1, backend="gloo")
-    writer = RecordWriter(create_run(tmp_path, RunConfig(), plan=plan, word="x"))
-    coordinator = Coordinator(LiveRun(RunConfig(), plan, writer, writer.set_state, "here", None))
+    writer = coordinator.run.writer
     kept: list[str] = []
 
     class Viewer(SentEvents):

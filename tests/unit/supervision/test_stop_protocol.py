@@ -1,4 +1,4 @@
-"""A stop of a run that distrain only observes: it asks, and takes back what was not answered."""
+"""Stops that are taken back because a rank does not answer, and stops that have to wait."""
 
 from __future__ import annotations
 
@@ -28,6 +28,14 @@ from distrain.runners.system.devices import Device
 from tests.support.connections import SentEvents
 
 
+def make_coordinator(folder: Path, config: RunConfig, observed: bool = False) -> Coordinator:
+    """Return the coordinator of a run with two ranks."""
+    devices = [Device(kind="cpu", index=0)]
+    plan = Plan(world_size=2, devices=devices, threads=1, backend="gloo", observed=observed)
+    writer = RecordWriter(create_run(folder, config, plan=plan, word="x"))
+    return Coordinator(LiveRun(config, plan, writer, writer.set_state, "here", None))
+
+
 @pytest.mark.parametrize(
     ("answering", "sent"),
     [([0, 1], [Stop(), StopAt(step=8)]), ([0], [Stop(), StopAt(step=NEVER)])],
@@ -36,11 +44,7 @@ def test_only_a_stop_without_all_answers_is_taken_back(
     answering: list[int], sent: list[Event], tmp_path: Path
 ) -> None:
     changes = {"script": {"path": "train.py"}, "report": {"stop_timeout_s": 0.02}}
-    config = RunConfig.from_dict(changes)
-    devices = [Device(kind="cpu", index=0)]
-    plan = Plan(world_size=2, devices=devices, threads=1, backend="", observed=True)
-    writer = RecordWriter(create_run(tmp_path, config, plan=plan, word="train"))
-    coordinator = Coordinator(LiveRun(config, plan, writer, writer.set_state, "here", None))
+    coordinator = make_coordinator(tmp_path, RunConfig.from_dict(changes), observed=True)
     ranks = [SentEvents(coordinator) for _ in range(2)]
 
     async def stop() -> None:
@@ -71,9 +75,7 @@ def test_a_stop_is_not_forced_while_all_ranks_evaluate_or_save(
     phases: list[Any], is_forced: bool, tmp_path: Path
 ) -> None:
     config = RunConfig.from_dict({"report": {"stop_timeout_s": 0.02}})
-    plan = Plan(world_size=2, devices=[Device(kind="cpu", index=0)], threads=1, backend="gloo")
-    writer = RecordWriter(create_run(tmp_path, config, plan=plan, word="ddp"))
-    coordinator = Coordinator(LiveRun(config, plan, writer, writer.set_state, "here", None))
+    coordinator = make_coordinator(tmp_path, config)
     ranks = [SentEvents(coordinator) for _ in range(2)]
     end_now = coordinator.run.conditions.end_now
 
