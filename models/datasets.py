@@ -150,8 +150,8 @@ def cifar10(
     return Data(train, evaluation, classes=10, shape=(3, 32, 32))
 
 
-# What a file raises that is no pickle, or has other content.
-_DAMAGE = (
+# Errors of a file that is not a pickle, or has other content.
+_DAMAGE_ERRORS = (
     pickle.UnpicklingError,
     AttributeError,
     EOFError,
@@ -173,7 +173,7 @@ def _read_cifar10(folder: Path, names: Sequence[str]) -> tuple[Tensor, Tensor]:
                 batch = _ArrayUnpickler(file, encoding="latin1").load()
             pixels.append(torch.from_numpy(batch["data"].values).view(-1, 3, 32, 32))
             labels.append(torch.tensor(batch["labels"]))
-        except _DAMAGE as error:
+        except _DAMAGE_ERRORS as error:
             raise TaskError(
                 "data.root", f"{path} is not a batch file of CIFAR-10's python version: {error}"
             ) from error
@@ -181,7 +181,7 @@ def _read_cifar10(folder: Path, names: Sequence[str]) -> tuple[Tensor, Tensor]:
 
 
 class _ByteArray:
-    """Stands for an array of numpy, which would believe what a pickle says about its memory."""
+    """Replaces an array of numpy, which trusts what a pickle states about its memory."""
 
     def __init__(self, *_: object) -> None:
         self.values: Any = None  # until the content follows
@@ -194,7 +194,7 @@ class _ByteArray:
 
 
 class _ByteType:
-    """Stands for the type of the elements of an array, which is always the same."""
+    """Replaces the type of the elements of an array, which is always the same."""
 
     def __init__(self, *_: object) -> None:
         pass

@@ -159,7 +159,7 @@ def runs_folder(given: str | os.PathLike[str] | None = None, cwd: str | None = N
     """Return the folder of all runs: `given`, else $DISTRAIN_RUNS_DIR, else `runs`.
 
     A relative one starts from `cwd`, by default the current folder. Raises RunsFolderError if the
-    current folder no longer exists, or the folder is a link to one that does not or cannot exist.
+    current folder no longer exists, or the folder cannot exist or is a link to one that does not.
     """
     folder = given or os.environ.get("DISTRAIN_RUNS_DIR") or "runs"
     try:

@@ -1,4 +1,4 @@
-"""What another process asks of a run's supervisor, and what it says where that does not answer."""
+"""Requests of other processes to a run's supervisor, and the errors if it does not answer."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def stop(record: Record, now: bool) -> None:
     try:
         refusal = send_to_supervisor(address, Stop(now=now))
     except PermissionError:
-        raise DistrainError(_foreign(record)) from None
+        raise DistrainError(_explain_refusal(record)) from None
     except OSError as error:
         # One that listens no longer is about to record how the run has ended.
         seconds = 0.0 if isinstance(error, TimeoutError) else ENDING_S
         if not _ends_within(record, seconds):
-            raise DistrainError(_silence(record)) from None
+            raise DistrainError(_explain_silence(record)) from None
         return
     if refusal:
         raise DistrainError(f"run {record.id} cannot be stopped from here: {refusal}")
@@ -56,9 +56,9 @@ def read_stacks(record: Record) -> list[Stacks]:
     try:
         return ask_for_stacks(address) if address else []
     except PermissionError:
-        raise DistrainError(_foreign(record)) from None
+        raise DistrainError(_explain_refusal(record)) from None
     except OSError:
-        raise DistrainError(_silence(record)) from None
+        raise DistrainError(_explain_silence(record)) from None
 
 
 def wait_until_gone(record: Record) -> None:
@@ -79,14 +79,14 @@ def _ends_within(record: Record, seconds: float) -> bool:
     return not is_live
 
 
-def _foreign(record: Record) -> str:
+def _explain_refusal(record: Record) -> str:
     state = record.state
     supervisor = f"its supervisor (process {state.supervisor_pid} on {state.host})"
     return f"run {record.id}: {supervisor} belongs to another user, who alone can control it"
 
 
-def _silence(record: Record) -> str:
-    """Return what to do about a supervisor that does not answer."""
+def _explain_silence(record: Record) -> str:
+    """Return that the supervisor does not answer, why, and what to do about it."""
     state = record.state
     pid = state.supervisor_pid
     text = f"run {record.id}: its supervisor (process {pid} on {state.host}) does not answer"

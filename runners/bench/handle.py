@@ -122,10 +122,12 @@ class Bench:
 
     @property
     def obstacle(self) -> str:
-        """Why a live bench does not go on: it is suspended, or its run stands still; or ""."""
+        """Why a live bench makes no progress: it is suspended, or its run has stalled; else ""."""
         state = self.state
-        if state.reason or not state.live:
-            return state.reason if state.live else ""
+        if not state.live:
+            return ""
+        if state.reason:
+            return state.reason
         with suppress(DistrainError):  # the record is being written or removed
             if (run := self.current_run) and (text := run.record.state.obstacle):
                 return formatting.single_line(f"run {run.id}: {text}")
@@ -168,7 +170,7 @@ class Bench:
             self._check_is_own_process(state.pid)
             os.kill(state.pid, signal.SIGTERM)
         except ProcessLookupError:
-            if self.is_live:  # it is hidden
+            if self.is_live:  # hidden, as in a container
                 raise DistrainError(f"bench {self.id} cannot be stopped from here") from None
             return
         except PermissionError:

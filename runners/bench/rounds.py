@@ -43,7 +43,7 @@ from distrain.runners.system.files import lock_within, path_of, write_atomically
 from distrain.runners.system.processes import owner_variables, run_detached, start_times
 from distrain.runners.system.provenance import provenance
 
-LOCK_S = 1.0  # for those that look whether it is locked
+LOCK_S = 1.0  # another process may hold it for a moment, to check whether it is locked
 
 
 class Rounds:

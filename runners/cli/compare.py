@@ -32,7 +32,7 @@ OLD_KEYS = {"contestants": "candidates", "verdicts": "results"}  # in files of o
 
 
 def execute(arguments: Namespace) -> int:
-    """Print the comparison, or write it to --out; a report goes to a file unless that is "-"."""
+    """Print the comparison, or write it to --out; a report goes to a file, unless --out is "-"."""
     text_format = "json" if arguments.json else arguments.format
     out = arguments.out
     if text_format == "html" and out is None:

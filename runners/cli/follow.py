@@ -41,7 +41,7 @@ def follow(
     try:
         exit_code = _follow_until_end(session, presentation, view, signals, can_stop)
     except OSError as error:
-        if can_stop and signals.interrupts:  # it also ends what reads the output, such as tee
+        if can_stop and signals.interrupts:  # Ctrl-C also ends a reader, such as tee
             with contextlib.suppress(DistrainError):
                 session.stop(now=signals.interrupts > 1)
         if error.errno != errno.EIO:

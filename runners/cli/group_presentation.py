@@ -163,8 +163,7 @@ class GroupLines:
         self._stream = stream
         self._every = every
         self._followers = {run.id: Follower(run.record) for run in group.runs}
-        self._statuses: dict[str, str] = {}
-        self._reasons: dict[str, str] = {}
+        self._printed: dict[str, tuple[str, str]] = {}  # status and reason of each run
         self._next_progress = 0.0
 
     def update(self) -> bool:
@@ -172,8 +171,8 @@ class GroupLines:
         for run in self._group.runs:
             state = run.record.state
             status, reason = state.current_status, state.reason
-            if (self._statuses.get(run.id), self._reasons.get(run.id)) != (status, reason):
-                self._statuses[run.id], self._reasons[run.id] = status, reason
+            if self._printed.get(run.id) != (status, reason):
+                self._printed[run.id] = status, reason
                 self._print(run, status, state.obstacle or reason or _waiting(run))
         if is_live and time.monotonic() >= self._next_progress:
             self._next_progress = time.monotonic() + self._every
@@ -184,7 +183,8 @@ class GroupLines:
         from distrain.runners.cli.run_lines import format_progress
 
         for run in self._group.runs:
-            if self._statuses[run.id] == "running":
+            status, _ = self._printed[run.id]
+            if status == "running":
                 follower = self._followers[run.id]
                 follower.new_events(kinds=())
                 if text := format_progress(follower.snapshot()):
@@ -203,7 +203,7 @@ class GroupLines:
 
 
 def _obstacles(group: Group) -> list[str]:
-    """Return a line for each live run that does not go on: those in the queue wait for it."""
+    """Return a line for each live run that makes no progress: those in the queue wait for it."""
     found = ((run.name or run.id, run.record.state.obstacle) for run in group.runs)
     return [f"{name}: {formatting.single_line(text)}" for name, text in found if text]
 

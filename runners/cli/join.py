@@ -88,7 +88,7 @@ def _join_at(address: str, token_file: str, node_rank: int | None, devices: str)
 
 @contextmanager
 def _token_copy(token: str) -> Iterator[str]:
-    """Yield a file with the token that stays, whatever happens to the one that the user has named.
+    """Yield the path of a copy of the token, because the user may remove the file it came from.
 
     Raises DistrainError where it cannot be written.
     """
@@ -223,9 +223,6 @@ class JoiningProcess:
 
 
 def _print_event(event: str, description: str) -> None:
-    """Print a line as `run` does in a pipe.
-
-    Nobody may read it any more: a Ctrl-C also ends what reads the output, such as tee.
-    """
+    """Print a line as `run` does in a pipe, whose reader may have ended: Ctrl-C also ends tee."""
     with suppress(OSError):
         print_message(f"{formatting.time_of_day(time.time())}  {event:<10}  {description}")

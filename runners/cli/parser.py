@@ -168,7 +168,8 @@ def refuse_program(words: Sequence[str]) -> None:
     if is_python_command(word) and arguments:
         fix = f"leave it out (`distrain run {formatting.shell_words(arguments)}`), or {fix}"
     elif word == "torchrun":
-        fix = f"distrain starts the ranks itself (`distrain run --devices 0,1 train.py`), or {fix}"
+        example = "`distrain run --devices 0,1 train.py`"
+        fix = f"leave it out, because distrain starts the ranks itself ({example}), or {fix}"
     raise ConfigError(f"{word} is a command, not a preset: {fix}")
 
 

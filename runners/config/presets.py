@@ -133,7 +133,7 @@ def save_preset(name: str, config: RunConfig, force: bool = False) -> Path:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if force:
-            with open_replacement(path) as file:  # it may be a link, or private
+            with open_replacement(path) as file:  # a link stays one, and a private file private
                 file.write(config.to_toml(whole=False))
                 file.flush()
                 os.fsync(file.fileno())
@@ -193,7 +193,7 @@ def _list_one(name: str, own: Mapping[str, Path], built_in: Mapping[str, Path]) 
 
 def _read(path: Path) -> RunConfig:
     try:
-        if path.parent == user_folder():  # lists read all of them, a pipe for ever
+        if path.parent == user_folder():  # lists read all of them, a pipe forever
             require_regular(path.stat())
         text = read_named(path)
     except FileNotFoundError:

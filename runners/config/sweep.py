@@ -95,10 +95,8 @@ def split_values(text: str) -> list[str]:
 
 
 def check_axis(axis: Axis) -> Axis:
-    """Return the axis; raises ConfigError where its values are not several different ones, or more
-    than a sweep may have runs.
-    """
-    if len(axis.values) > MOST_RUNS:  # first, as the app checks what was pasted with each key
+    """Return the axis. Raises ConfigError if it has too few or too many values, or one twice."""
+    if len(axis.values) > MOST_RUNS:  # first: the app checks a long list after each key
         raise ConfigError([(axis.key, _too_many(len(axis.values)))])
     problem = ""
     repeated = [text for n, text in enumerate(axis.texts) if axis.values[n] in axis.values[:n]]

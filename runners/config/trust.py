@@ -37,10 +37,11 @@ _trusted_here: set[str] = set()
 
 
 def remember(config: RunConfig, cwd: str | None = None, run_id: str = "") -> None:
-    """Trust what a config executes from now on; with `run_id` in that run alone, and its job.
+    """Trust what a config executes from now on.
 
-    `cwd` is the folder that it is launched from, by default the current one. Where the store cannot
-    be written, this process alone remembers it.
+    With `run_id`, trust that run of it instead: a new supervisor may control its job. `cwd` is the
+    folder that it is launched from, by default the current one. Where the store cannot be written,
+    this process alone remembers it.
     """
     digest = _digest(config, cwd, run_id)
     _trusted_here.add(digest)
@@ -51,7 +52,7 @@ def remember(config: RunConfig, cwd: str | None = None, run_id: str = "") -> Non
 
 
 def is_remembered(config: RunConfig, cwd: str | None = None, run_id: str = "") -> bool:
-    """Return whether this user has launched or trusted exactly what a config or run executes."""
+    """Return whether this user has launched or trusted exactly this, as `remember` does."""
     digest = _digest(config, cwd, run_id)
     if digest in _trusted_here:
         return True

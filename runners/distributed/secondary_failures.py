@@ -37,14 +37,14 @@ _ABORTS = ("nccl error", "watchdog hang", "heartbeat mon")
 def is_secondary_failure(error: BaseException, message: str) -> bool:
     """Return whether a rank raises this error when another rank has died or never came.
 
-    A program may raise another one because of such an error.
+    An error that a program raises because of such an error counts too.
     """
-    return _is_of_another_rank(error, message) or any(
-        _is_of_another_rank(each, _text_of(each)) for each in _earlier_errors(error)
+    return _is_due_to_another_rank(error, message) or any(
+        _is_due_to_another_rank(each, _text_of(each)) for each in _earlier_errors(error)
     )
 
 
-def _is_of_another_rank(error: BaseException, message: str) -> bool:
+def _is_due_to_another_rank(error: BaseException, message: str) -> bool:
     text = message.lower()
     dist = sys.modules.get("torch.distributed")  # not every program loads it
     if dist and isinstance(
@@ -60,7 +60,7 @@ def _is_of_another_rank(error: BaseException, message: str) -> bool:
 
 
 def _is_raised_in_python(error: BaseException) -> bool:
-    """Return whether a statement `raise` has raised it, as where a dataset loses its server."""
+    """Return whether a `raise` statement raised an error, as in a dataset that loses its server."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
@@ -86,9 +86,9 @@ def _text_of(error: BaseException) -> str:
         return ""
 
 
-def tells_of_another_rank(last_words: str) -> bool:
-    """Return whether what aborted a rank, as NCCL's watchdog does, is due to another rank, and not
-    to its own device or code.
+def is_secondary_abort(last_words: str) -> bool:
+    """Return whether a rank was aborted, as by NCCL's watchdog, because of another rank, and not
+    because of its own device or code. `last_words` are what it printed.
     """
     text = last_words.lower()
     is_of_device = "cuda error" in text

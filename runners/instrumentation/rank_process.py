@@ -91,7 +91,7 @@ def make_exit_failure(rank: int, error: SystemExit, step: int) -> Failure | None
     """Return the report of a `sys.exit` with a code or with a message; None for exit code 0.
 
     It came after `step` steps. A program that catches its error often prints it, and exits with a
-    code: the error is reported then.
+    code. Then the error is reported.
     """
     message = error.code
     if isinstance(message, int):
@@ -138,7 +138,7 @@ def make_failure(
 def _begin_in_users_code(formatted: traceback.TracebackException) -> None:
     """Leave out the calls that lead to the user's code, where there is any.
 
-    Attempts that are made again and again may have led to thousands of errors.
+    Repeated attempts may have led to thousands of errors.
     """
     chain: list[traceback.TracebackException | None] = [formatted]
     while chain:

@@ -46,7 +46,7 @@ from distrain.runners.protocol.reporter import NullReporter, Reporter
 HELD_S = 10.0
 HELD_BATCHES = 32  # fewer may be those of the first step
 LEAST_SECONDS = 1e-9
-LATER_S = 1.0  # after which values are sent that no call has sent
+LATER_S = 1.0  # after which values are sent, if no call has sent them
 FAILED_DEVICE_S = 1.0  # to wait for the device of a program that has failed, which may be stuck
 # A message with so many of them, of the greatest length, still fits into a line.
 MOST_METRICS = 500
@@ -274,7 +274,7 @@ class RankSession:
             self._reminder.set()
 
     def _send_later(self) -> None:
-        """Send what was logged last: the program may take long to its next step or value."""
+        """Send what was logged last: the next step or value may come much later."""
         if self._is_held():
             self._reminder.set()
         # A tensor belongs to the stream of its thread. While that captures a CUDA graph, a question

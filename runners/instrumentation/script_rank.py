@@ -28,7 +28,7 @@ from distrain.runners.instrumentation.rank_process import (
 from distrain.runners.instrumentation.rank_session import RankSession
 from distrain.runners.protocol.events import Failure, Finished, Phase
 from distrain.runners.protocol.reporter import Reporter
-from distrain.runners.system.processes import die_with_parent, leave_user_signals
+from distrain.runners.system.processes import die_with_parent, ignore_user_signals
 from distrain.runners.system.rank_identity import set_rank_variables
 from distrain.runners.system.scratch import use_scratch_folder
 
@@ -118,7 +118,7 @@ def _run_executable(path: str, arguments: Sequence[str], rank: int) -> int:
     try:
         program = Executable(path, arguments)
         die_with_parent(number=ORPHANED)  # in place of SIGKILL, which would spare its children
-        leave_user_signals(signal.SIGUSR1)
+        ignore_user_signals(signal.SIGUSR1)
         signal.signal(ORPHANED, lambda *_: program.kill())
     except OSError as error:
         with Reporter.from_env() as reporter:

@@ -108,7 +108,7 @@ def _publish_in_file(store: Path, note: Path, text: str) -> Iterator[None]:
         draft.touch(0o600, exist_ok=False)
         draft.write_text(text)
         draft.replace(note)
-        store.touch(0o600)  # before anybody else makes it, for ranks that load torch first
+        store.touch(0o600)  # before anybody else can: the ranks load torch first
     except OSError as error:
         with suppress(OSError):
             draft.unlink(missing_ok=True)
@@ -159,12 +159,12 @@ def _read_from_file(note: Path, timeout_s: float) -> str | None:
 
 
 def _read_note(note: Path) -> str:
-    """Return what a run of this user has published; "" for nothing, and what others have put there.
+    """Return what a run of this user has published; "" if there is no file, or another user's.
 
     Whoever listens at that address decides what the ranks execute.
     """
     with suppress(OSError, UnicodeDecodeError), open_regular(note) as file:
-        # What owner a new file gets is known to its file system alone: a network may change it.
+        # A network file system may map users, so only a new file shows what this user's ID is here.
         with tempfile.TemporaryFile(dir=note.parent) as own:
             is_own = os.fstat(file.fileno()).st_uid == os.fstat(own.fileno()).st_uid
         if is_own:

@@ -1,7 +1,7 @@
-"""Where the ranks of a single host meet: at a store that no other host can connect to.
+"""The store at which the ranks of a single host meet, and which no other host can connect to.
 
-A store of torch's has no passwords, and listens on all interfaces. Its elastic agent also unpickles
-what it finds in one, so whoever can connect could execute code.
+By default a store of torch listens on all interfaces, and it has no password. torch's elastic agent
+unpickles what it finds there, so whoever can connect could execute code.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ def open_local_store() -> TCPStore:
 
 
 class LocalRendezvous(RendezvousHandler):
-    """The rendezvous of an elastic agent that has no others to meet.
+    """The rendezvous of an elastic agent that is the only one of its run.
 
-    Each time that it starts its ranks they get a new store: in the old one are the addresses of the
-    ranks before them.
+    Whenever it starts its ranks, they get a new store: the old one has the addresses of the ranks
+    before them.
     """
 
     def __init__(self, parameters: RendezvousParameters) -> None:
@@ -73,5 +73,5 @@ class LocalRendezvous(RendezvousHandler):
 
 
 def register_rendezvous() -> None:
-    """Add BACKEND to those of torchrun; call it once in a process."""
+    """Make BACKEND known to torchrun; call this once in a process."""
     rendezvous_handler_registry.register(BACKEND, LocalRendezvous)

@@ -36,8 +36,8 @@ _TABLES = (
     "CREATE TABLE curves (id INTEGER PRIMARY KEY, name TEXT, rank INTEGER)",
     f"CREATE TABLE ranks ({', '.join(RANK_FIELDS)}, PRIMARY KEY (rank)) WITHOUT ROWID",
 )
-# What somebody else's database executes when it is read; distrain creates none of it. An editor of
-# `sql` may have written it in ways that SQLite accepts and does not write itself.
+# What somebody else's database executes when it is read; distrain creates none of it. Only what is
+# known is allowed: an edited `sql` may be spelled in ways that SQLite accepts but never writes.
 _COMPUTED = (
     "SELECT 1 FROM sqlite_master AS made WHERE coalesce(sql, 'CREATE INDEX') NOT LIKE "
     "CASE type WHEN 'table' THEN 'CREATE TABLE%' ELSE 'CREATE INDEX%' END "
@@ -122,7 +122,7 @@ def _open_read_only(path: Path, options: str) -> sqlite3.Connection:
     db = sqlite3.connect(f"{path.as_uri()}?{options}", uri=True, check_same_thread=False)
     try:
         db.execute(f"PRAGMA cache_size = -{READER_CACHE_KIB}")
-        # A value that was computed could fill the memory, or take for ever, in a small file.
+        # A value that was computed could fill the memory, or take forever, in a small file.
         db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MOST_BYTES)
         if db.execute(_COMPUTED).fetchone():
             raise sqlite3.DataError("it has views, triggers, virtual tables or generated columns")

@@ -153,7 +153,7 @@ def _samples(
 
 def _tensorboard(record: Record, folder: Path) -> None:
     # This takes half a second, which other commands should not pay. Its SummaryWriter writes in a
-    # thread, and waits for ever for one that has ended because the disk is full.
+    # thread, and waits forever for one that has ended because the disk is full.
     from tensorboardX.proto.event_pb2 import Event
     from tensorboardX.record_writer import RecordWriter
     from tensorboardX.summary import scalar

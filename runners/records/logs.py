@@ -69,8 +69,8 @@ def check_log_folder(path: Path) -> None:
 def read_last_words(folder: Path, codes: Mapping[int, int]) -> dict[int, str]:
     """Return what ranks with these exit codes have printed of their end.
 
-    Of a rank that aborted it is what an exception of C++ said, else the C library or NCCL, and of
-    one that exited its last line.
+    For a rank that aborted, this is the message of a C++ exception, else of the C library or NCCL;
+    for one that exited, it is its last line.
     """
     found = {}
     for rank, code in codes.items():

@@ -80,7 +80,7 @@ def write_meta(folder: Path, meta: Meta) -> None:
 
 
 def _unknown_fields(folder: Path) -> dict[str, msgspec.Raw]:
-    """Return what a newer version has written to meta.json, which stays."""
+    """Return the fields of meta.json that only a newer version knows; they are kept."""
     try:
         text = read_regular(folder / "meta.json")
         fields = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
@@ -112,7 +112,7 @@ def change_meta(folder: Path, **changes: Any) -> Meta:
 def _lock(folder: Path) -> Iterator[None]:
     """Let writers in one after another, so that each keeps what the others changed.
 
-    Whoever may read a record can hold the lock, so nobody waits for ever; some file systems have
+    Whoever may read a record can hold the lock, so nobody waits forever; some file systems have
     none.
     """
     with contextlib.ExitStack() as stack:

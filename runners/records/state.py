@@ -49,7 +49,7 @@ SUSPENDED = (
     "the supervisor (process {0}) is suspended, and nothing is recorded; `kill -CONT {0}` "
     "continues it"
 )
-OUT_OF_SIGHT = "cannot be seen from here: it is in a container, or another user's"
+OUT_OF_SIGHT = "cannot be seen from here: it is in a container or belongs to another user"
 HIDDEN = f"the supervisor (process {{}}) runs, but {OUT_OF_SIGHT}"
 UNSUPERVISED = "the supervisor is gone while the job runs on; recover it with `distrain watch {}`"
 
@@ -139,7 +139,7 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def obstacle(self) -> str:
-        """Why a live run does not go on: it has stalled, or nothing of it is recorded; or ""."""
+        """Why a live run makes no progress: it has stalled, or nothing is recorded; else ""."""
         if stall := self.current_stall:
             return stall.describe(time.time())
         return self.reason if self.live else ""
@@ -343,7 +343,7 @@ def newer_record(folder: Path, why: str) -> DistrainError:
 def check_supervisor(state: RunState, folder: Path) -> RunState:
     """Return the state, as "failed" where it is live but its supervisor is gone.
 
-    `reason` says where the supervisor is suspended, or nothing but its lock of the folder can be
+    `reason` reports a supervisor that is suspended, or of which only the lock on the folder can be
     seen. A live state in a folder of another name is a copy, which no supervisor writes. Only
     processes of this host can be checked; a state of another host is returned as it is.
     """

@@ -25,7 +25,9 @@ from distrain.runners.system.peak_flops import peak_flops
 # Whose sources a script's summary names.
 FIGURES = ("steps", "samples", "lr", *PHASES, "values", "eval", "memory")
 NOT_REPORTED = "not reported by the script"
-NOT_PYTHON = "the program is no Python script, and no Python program in it called distrain.init()"
+NOT_PYTHON = (
+    "the program is not a Python script, and no Python program in it called distrain.init()"
+)
 VALUES_SOURCE = "logged by the script"  # by other ranks than rank 0
 EVALUATION_SOURCE = "distrain.log_eval(), not checked"
 MEMORY_SOURCE = "sampled by distrain, of the processes of each rank"

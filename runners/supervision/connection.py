@@ -213,8 +213,8 @@ class Connection(asyncio.BufferedProtocol):
             self._listener.received(self, Notice(time=time.time(), rank=self.rank, text=text))
 
     @property
-    def is_from_elsewhere(self) -> bool:
-        """Whether the peer has another address than this host; their names may be the same."""
+    def is_from_another_host(self) -> bool:
+        """Whether the peer has another address than this host, although perhaps the same name."""
         if self._transport is None:
             return False
         peer, own = map(self._transport.get_extra_info, ("peername", "sockname"))

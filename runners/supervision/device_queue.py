@@ -261,7 +261,7 @@ def _cpu_obstacles(
     users = [other for other in running if other.cores]
     waiting = [other for other in ahead if other.cores]
     taken = sum(other.cores for other in [*users, *waiting])
-    # A run that needs more cores than the host has must not wait for ever: it runs alone.
+    # A run that needs more cores than the host has must not wait forever: it runs alone.
     if not entry.cores or not taken or taken + entry.cores <= host_cores:
         return
     if users:

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from distrain.runners.distributed.secondary_failures import tells_of_another_rank
+from distrain.runners.distributed.secondary_failures import is_secondary_abort
 from distrain.runners.protocol.events import Exited, Failure, Finished, Job, NonFinite
 
 
@@ -87,7 +87,7 @@ class Evidence(msgspec.Struct, kw_only=True):
         return min(self.reported.values(), default=math.inf)
 
     @property
-    def first_loss(self) -> float:
+    def first_rank_failed(self) -> float:
         """When the first rank failed or disconnected; infinity if none did."""
         failed = [when for when, _ in self.failures.values()]
         return min([*failed, *self.disconnected.values()], default=math.inf)
@@ -105,18 +105,18 @@ class Evidence(msgspec.Struct, kw_only=True):
     def aborted_by_watchdog(self) -> set[int]:
         """The ranks that NCCL's or Horovod's watchdog aborted while they waited for another.
 
-        What they have printed tells, if anything; a script may use NCCL too.
+        What a rank has printed decides, if there is anything; a script may use NCCL too.
         """
-        aborted = [r for r in self.disconnected if self.exit_code(r) == -signal.SIGABRT]
         return {
             rank
-            for rank in aborted
-            if (
-                tells_of_another_rank(words)
-                if (words := self.last_words.get(rank))
-                else self.watchdog_aborts
-            )
+            for rank in self.disconnected
+            if self.exit_code(rank) == -signal.SIGABRT and self._was_waiting(rank)
         }
+
+    def _was_waiting(self, rank: int) -> bool:
+        """Return whether a rank that was aborted had waited for another one."""
+        words = self.last_words.get(rank)
+        return is_secondary_abort(words) if words else self.watchdog_aborts
 
     @property
     def crashes(self) -> dict[int, float]:

@@ -33,7 +33,7 @@ def first_error(evidence: Evidence) -> RunError:
         )
         if not explains:
             return run_errors.job_ended(evidence, job)
-    if evidence.program_failure and evidence.program_failed < evidence.first_loss:
+    if evidence.program_failure and evidence.program_failed < evidence.first_rank_failed:
         return _program_error(evidence.program_failure)  # its ranks have ended with it
     suspects = _suspects(evidence)
     if all(order == DISCONNECTED for order, _ in suspects.values()):

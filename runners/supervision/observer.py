@@ -8,7 +8,6 @@ program is ever ended by it.
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import os
 import signal
 import socket
@@ -37,6 +36,7 @@ from distrain.runners.supervision.observed_outcome import judge_observed
 from distrain.runners.supervision.server import serve
 from distrain.runners.supervision.state_writer import StateWriter
 from distrain.runners.system import observers
+from distrain.runners.system.files import lock_within
 from distrain.runners.system.observers import ObservationRequest, Observer
 from distrain.runners.system.processes import (
     is_running,
@@ -177,7 +177,7 @@ def main() -> int:
         raise_descriptor_limit()
         with suppress(OSError):  # not every file system has locks
             # Kept until this process ends; other containers see nothing else of it.
-            fcntl.flock(os.open(folder, os.O_RDONLY), fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock_within(os.open(folder, os.O_RDONLY), 0)
         asyncio.run(RunObserver(folder, request).run(on_ready))
         return 0
 

@@ -95,8 +95,8 @@ def _finished(evidence: Evidence) -> Outcome:
 
 def _exit_of_script(evidence: Evidence) -> str:
     """Return how a script ended with exit code 0."""
-    if mistake := _first_mistake(evidence):
-        return f"the program exited with code 0 although {mistake}"
+    if failure := _first_rank_failure(evidence):
+        return f"the program exited with code 0 although {failure}"
     if not evidence.outlived:
         return ALL_EXITED
     verb = "was" if len(evidence.outlived) == 1 else "were"
@@ -118,15 +118,15 @@ def _stop_of_script(evidence: Evidence) -> str:
         reason = f"stopped {evidence.stop_origin}"
         if steps := [each.step for each in evidence.finished.values() if each.stopped]:
             reason += f" in step {max(steps):,}"
-    if mistake := _first_mistake(evidence):  # it may have been saving
-        reason += f"; then {mistake}"
+    if failure := _first_rank_failure(evidence):  # it may have been saving
+        reason += f"; then {failure}"
     return reason
 
 
-def _first_mistake(evidence: Evidence) -> str:
-    """Return which rank of a script was the first to fail, apart from what a stop causes, and how.
+def _first_rank_failure(evidence: Evidence) -> str:
+    """Return which rank of a script failed first, and how; "" if none did, except by a stop.
 
-    A rank that fails because it waits for one that was killed is not the first.
+    If a rank failed because it waited for one that was killed, the killed one failed first.
     """
     mistakes = [
         (failure.secondary, when, rank)
@@ -139,7 +139,7 @@ def _first_mistake(evidence: Evidence) -> str:
     crashes = evidence.crashes
     if is_secondary and crashes:
         rank = min(crashes, key=lambda rank: crashes[rank])
-        return f"rank {rank}: {run_errors.rank_error(evidence, rank).message}"
+        return f"rank {rank} failed: {run_errors.rank_error(evidence, rank).message}"
     failure = evidence.failures[rank][1]
     return f"rank {rank} failed: {failure.error}: {formatting.single_line(failure.message)}"
 

@@ -58,7 +58,7 @@ class RankConnections:
             self._newest[connection] = hello
         if hello.pid <= 0:
             return
-        if hello.host in ("", self._host) and not connection.is_from_elsewhere:
+        if hello.host in ("", self._host) and not connection.is_from_another_host:
             self.pids[hello.rank] = hello.pid
             self._leaving.pop(hello.rank, None)
         else:

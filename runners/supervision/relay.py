@@ -57,7 +57,7 @@ def main() -> int:
     record = Record(Path(os.environ["DISTRAIN_RUN"]))
     scheduler = batch_scheduler(record.config)
     assert scheduler is not None
-    # As written: whether its supervisor still runs cannot be told here.
+    # The stored state: this host cannot check whether the supervisor still runs.
     if not (state := read_state(record.dir)).live:
         print(f"run {state.run_id} has ended: {state.status}", file=sys.stderr)
         return 1

@@ -22,7 +22,7 @@ _PHASES: tuple[tuple[RankPhase, str, tuple[str, ...]], ...] = (
         "torch/distributed/utils.py",
         ("_sync_module_states", "_verify_param_shape_across_processes"),
     ),
-    # Of torch.compile: what it has compiled runs without these.
+    # torch.compile: code that it has compiled runs without these calls.
     (RankPhase.COMPILATION, "torch/_dynamo/convert_frame.py", ()),
     (RankPhase.COMPILATION, "torch/_inductor/compile_fx.py", ()),
     (RankPhase.DATA, "torch/utils/data/", ()),

@@ -158,7 +158,7 @@ class StallProbe:
             are_same = False
         self._next_s = time.monotonic() + self._pause_s
         self._pause_s = min(2 * self._pause_s, REPEAT_S)
-        # Other batches may be compiled for at any time.
+        # torch.compile may compile at any time, as for a batch of another size.
         is_compiling = any(each.phase == RankPhase.COMPILATION for each in positions)
         is_in_doubt = run.evidence.is_script or is_compiling
         if is_in_doubt and not self._is_certain(stalled, positions, are_same):
@@ -220,7 +220,7 @@ class StallProbe:
         )
 
     def _position_of_gone(self, rank: int) -> RankPosition:
-        """Return the position of a rank that has exited, for which others may wait for ever."""
+        """Return the position of a rank that has exited, for which others may wait forever."""
         step = self._run.evidence.steps.get(rank, 0)
         since = self._last_progress([rank])
         return RankPosition(rank=rank, since=since, step=step, condition=Condition.EXITED)

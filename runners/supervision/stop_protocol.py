@@ -10,7 +10,7 @@ from distrain.runners.supervision.connection import Connection
 from distrain.runners.supervision.live_run import LiveRun
 from distrain.runners.system.processes import is_suspended
 
-PAUSES = {"averaging", "evaluating", "saving"}  # phases in which no rank can leave
+PAUSES = {"averaging", "evaluating", "saving"}  # phases in which ranks do not stop
 
 
 class StopProtocol:

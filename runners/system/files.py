@@ -26,7 +26,7 @@ def open_regular(path: Path | str) -> BinaryIO:
     """Open a file that somebody else may have made, for reading.
 
     Raises OSError, also for a symbolic link, a pipe or a device: these could lead elsewhere, or
-    block for ever.
+    block forever.
     """
     descriptor, _ = _open_descriptor(path)
     return os.fdopen(descriptor, "rb")

@@ -193,7 +193,7 @@ def _hint_at_another(path: str) -> str:
 
 
 def _is_larger_than_file(archive: zipfile.ZipFile, path: str) -> bool:
-    """Return whether a small archive could take for ever to read; torch never compresses."""
+    """Return whether a small archive could take forever to read; torch never compresses."""
     members = archive.infolist()
     is_compressed = any(member.compress_type != zipfile.ZIP_STORED for member in members)
     return is_compressed or sum(member.file_size for member in members) > os.path.getsize(path)

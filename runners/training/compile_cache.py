@@ -21,7 +21,7 @@ def use_private_cache() -> None:
     """Make torch's folder one that only this user can write to; call it before torch is imported.
 
     Where somebody else has made the folder, temporary files of this process go to one of the run.
-    TORCHINDUCTOR_CACHE_DIR alone would not do: what torch compiles of its headers stays below /tmp.
+    TORCHINDUCTOR_CACHE_DIR alone is not enough: torch keeps its compiled headers below /tmp.
     """
     folder = _default_folder()
     with suppress(OSError):
@@ -35,6 +35,7 @@ def use_private_cache() -> None:
 
 
 def _default_folder() -> Path:
+    """Return the folder that torch uses by default."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # a user ID without an account

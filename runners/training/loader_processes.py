@@ -37,15 +37,15 @@ from distrain.runners.system.processes import (
 START_S = 10.0  # within which a process that was forked begins to work
 STARTS = 3  # of the processes of a loader, where some of them hang
 ENDED_AT_START = (
-    "a loader process has ended before it had received its data set: the log of the rank has its "
-    "error, unless it was killed (by the OOM killer?)"
+    "a loader process has ended before it had received its data set: its error is in the log of "
+    "the rank, unless it was killed (by the OOM killer?)"
 )
 
 
 class _SpawnPopen(popen_spawn_posix.Popen):
     """Starts a process. Raises BrokenPipeError where that ends before it has received everything.
 
-    Python keeps the ends of the process open in this one too, and would then write for ever.
+    Python keeps that process's ends of the pipes open in this one too, and would write forever.
     """
 
     _fds: list[int]

@@ -28,7 +28,7 @@ def wait_for_batches(loader: DataLoader[Any], timeout_s: float) -> Iterator[Any]
     batches = start_processes(loader)
     if not batches._pin_memory:
         # torch only reads here. So reading ends with the last process that could write the rest of
-        # a batch, instead of waiting for ever for one that has ended within it.
+        # a batch, instead of waiting forever for one that has ended within it.
         batches._worker_result_queue._writer.close()
     return _retry(batches, timeout_s)
 
@@ -116,9 +116,9 @@ class _Guard(threading.Thread):
     """Ends the loader processes some time after a deadline, while their rank waits for a batch.
 
     torch waits without a limit for the tensors of a batch that a process has announced: they come
-    through a socket of that process, which may hang or be suspended. So it does for the rest of a
-    batch that is large without tensors: where a process has `ended` within it, the others, which
-    wait for their turn, are ended too.
+    through a socket of that process, which may hang or be suspended. It also waits for the rest of
+    a large batch without tensors: where the process that was sending it has `ended`, the others,
+    which wait for their turn, are ended too.
     """
 
     def __init__(self, loaders: Sequence[BaseProcess], timeout_s: float) -> None:
@@ -133,10 +133,11 @@ class _Guard(threading.Thread):
 
     def run(self) -> None:
         while not self._has_passed.wait(self._check_s):
-            late_s = time.monotonic() - self._check_s  # torch itself had the time
-            if late_s > self.deadline:
+            waited_s = time.monotonic() - self.deadline + self._timeout_s
+            # torch itself has time to report both first.
+            if waited_s > self._timeout_s + self._check_s:
                 self.has_ended_loaders = True
-            elif late_s > self.deadline - self._timeout_s + self._check_s:
+            elif waited_s > 2 * self._check_s:
                 self.ended = next((each for each in self._loaders if not each.is_alive()), None)
             if self.has_ended_loaders or self.ended:
                 for loader in self._loaders:

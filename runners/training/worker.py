@@ -30,7 +30,7 @@ from distrain.runners.system.devices import device_of_rank, identify
 from distrain.runners.system.processes import (
     accept_sigterm_from_parent,
     die_with_parent,
-    leave_user_signals,
+    ignore_user_signals,
     without_garbage_collection,
 )
 from distrain.runners.system.rank_identity import set_rank_variables
@@ -54,7 +54,7 @@ def main() -> int:
     assert plan is not None
     if plan.scheduled:
         accept_sigterm_from_parent()
-        leave_user_signals()
+        ignore_user_signals()
     device = identify(device_of_rank(plan.devices, int(os.environ.get("LOCAL_RANK", "0"))))
     with Reporter.from_env(exit_without_supervisor, device.label, device.uuid) as reporter:
         reporter.send(Phase(time=time.time(), rank=rank, phase="loading"))

@@ -213,7 +213,7 @@ class Verification:
         plan = record.state.plan
         assert plan is not None, "a run that was launched has a plan"
         with (
-            TemporaryFile("w+", errors="replace") as stderr,  # a pipe would be theirs too
+            TemporaryFile("w+", errors="replace") as stderr,  # they would keep a pipe open
             subprocess.Popen(
                 [sys.executable, "-P", "-m", COMPARISON, str(record.dir)],
                 env=launcher_environment(record.config, plan, record.dir, ServerAddresses("")),

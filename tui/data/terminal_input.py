@@ -27,7 +27,7 @@ class TerminalDecoder(codecs.IncrementalDecoder):
     def decode(self, data: bytes, final: bool = False) -> str:  # type: ignore[override]
         if not data:
             # The terminal is gone. A process that it does not control, as after `su -c`, gets no
-            # signal, and Textual would read again for ever.
+            # signal, and Textual would read again forever.
             signal.raise_signal(signal.SIGHUP)
         text = self._decoder.decode(data, final)
         result: list[str] = []

@@ -25,7 +25,7 @@ from distrain.tui.dialogs.dialog import Dialog
 from distrain.tui.widgets.text_pane import TextPane
 
 MOST_LINES = 20_000
-MOST_CHARACTERS = 1 << 21  # of long lines, too: each part of the output arranges all that is kept
+MOST_CHARACTERS = 1 << 21  # lines may be long, and each paint breaks all of them
 PAUSE_S = 0.1  # between two paints
 GRACE_S = 3.0  # from SIGINT to SIGKILL
 CHUNK = 1 << 16  # bytes
@@ -121,7 +121,7 @@ class OutputDialog(Dialog[str]):
         state = "done" if code == 0 else f"exit code {code}"
         self._pane.scroll_home(animate=False)
         label = self.query_one("#output-state", Label)
-        kept = "the end of the output, all that is kept" if self._is_cut else "the output"
+        kept = "the end of the output (the rest is not kept)" if self._is_cut else "the output"
         label.update(f"{state} · y copies {kept} · esc closes")
         label.set_class(code != 0, "complaint")
 

@@ -146,7 +146,7 @@ def _query_accounts(job: str) -> JobInfo:
     state, codes, limit = rows[-1].split("|") if rows else (UNKNOWN, "0:0", "")
     exit_code, _, signal = codes.partition(":")
     state = state.split()[0]  # "CANCELLED by 1000"
-    if state not in ENDED:  # accounts that have missed the end of a job let it run for ever
+    if state not in ENDED:  # accounts that have missed the end of a job let it run forever
         state = UNKNOWN
     found = Job(time=time.time(), id=job, state=state)
     return JobInfo(found, limit=limit, exit_code=int(exit_code), signal=int(signal))

@@ -1060,7 +1060,7 @@ def test_every_figure_of_a_script_has_a_source_or_a_reason(tmp_path: Path) -> No
     program = RunBuilder(tmp_path, script={"path": "./train.sh"}).end().record
     sources = program.summary()["sources"]
     assert sources["steps"] == sources["values"]
-    assert sources["steps"].startswith("the program is no Python script, and")
+    assert sources["steps"].startswith("the program is not a Python script, and")
     assert sources["eval"] == "distrain.log_eval() was not called"
     assert sources["memory"] == "no sample of the ranks' processes was taken"
     script = RunBuilder(tmp_path, script={"path": "train.py"})

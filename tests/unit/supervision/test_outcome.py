@@ -590,7 +590,7 @@ def test_a_rank_that_vanishes_before_the_agent_of_another_host_is_named() -> Non
                 "launcher_code": 1,
             },
             "stopped",
-            "stopped on request; then rank 1: killed by SIGSEGV",
+            "stopped on request; then rank 1 failed: killed by SIGSEGV",
         ),
         # It was stopped because nothing happened any more.
         (

@@ -15,7 +15,7 @@ from distrain.runners.system.outside_stacks import parse_dump, read_outside
 
 Begin = Callable[..., subprocess.Popen[str]]
 READABLE = "from distrain.runners.protocol.stacks import make_stacks_readable as begin; begin()"
-# A regular expression that takes for ever does not let other threads run.
+# A regular expression that takes forever does not let other threads run.
 BUSY = """
 import re
 def hold():
