@@ -11,13 +11,15 @@ from distrain.runners.supervision.live_run import LiveRun
 from distrain.runners.system.processes import is_suspended
 
 PAUSES = {"averaging", "evaluating", "saving"}  # phases in which ranks do not stop
+CHECK_S = 1.0
 
 
 class StopProtocol:
     """Stops all ranks after the same step, within `report.stop_timeout_s` seconds.
 
-    While they evaluate or save, they have longer: to end them would lose the steps since the last
-    checkpoint. A stop by a scheduler has no such limit: it ends the ranks itself.
+    While they evaluate or save, they have longer, and afterwards as many seconds again: to end them
+    would lose the steps since the last checkpoint. A stop by a scheduler has no such limit: it ends
+    the ranks itself.
 
     Every rank answers `Stop` with the step that it is in, and does not go beyond it until
     `StopAt` names the furthest of these steps, which all ranks can reach.
@@ -39,6 +41,8 @@ class StopProtocol:
         self.is_decided = False
         self._save = True
         self._timer: asyncio.TimerHandle | None = None
+        self._until = 0.0  # the limit, by the clock of the loop
+        self._were_paused = False
 
     def begin(self, save: bool = True) -> None:
         """Ask all ranks to stop, with a checkpoint if `save`. Further calls change nothing."""
@@ -101,22 +105,43 @@ class StopProtocol:
         self._evidence.stop_requested = False
 
     def _start_timer(self) -> None:
-        loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(self._timeout_s, self._on_timeout)
+        self._until = asyncio.get_running_loop().time() + self._timeout_s
+        self._were_paused = False
+        self._check_later(self._timeout_s)
 
-    def _on_timeout(self) -> None:
+    def _check_later(self, limit_s: float) -> None:
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(min(CHECK_S, limit_s), self._check)
+
+    def _check(self) -> None:
+        """Look for the limit, which begins again once the ranks have evaluated or saved."""
         if not self._evidence.stop_requested or self._conditions.all_finished.is_set():
             return
+        now = asyncio.get_running_loop().time()
+        were_paused, self._were_paused = self._were_paused, self._are_paused
+        if were_paused and not self._were_paused:
+            self._until = now + self._timeout_s
+        if now < self._until:
+            self._check_later(self._until - now)
+        else:
+            self._on_timeout()
+
+    def _on_timeout(self) -> None:
         if self._evidence.is_script:
             self._on_unanswered()
         elif self._run.scheduler and not self._run.is_stopping:
             # The scheduler ends ranks that it wants to stop, and may start them again much later.
             self._start_timer()  # somebody may ask the run to stop meanwhile
         elif self._may_take_longer():
-            self._start_timer()
+            self._check_later(self._timeout_s)
         else:
             self._evidence.stop_overdue = True
             self._conditions.end_now.set()
+
+    @property
+    def _are_paused(self) -> bool:
+        phases = set(map(self._run.stall_watch.phase_of, self._remaining()))
+        return bool(phases) and phases <= PAUSES
 
     def _may_take_longer(self) -> bool:
         """Return whether all ranks evaluate or save, and none of them hangs as far as is known.
@@ -124,9 +149,8 @@ class StopProtocol:
         Rank 0 may write for as long as the other ranks wait for it.
         """
         watch, ranks = self._run.stall_watch, self._remaining()
-        phases = {watch.phase_of(rank) for rank in ranks}
-        if not phases <= PAUSES or any(map(is_suspended, self._ranks.pids.values())):
+        if not self._are_paused or any(map(is_suspended, self._ranks.pids.values())):
             return False
-        if phases == {"saving"}:
+        if {watch.phase_of(rank) for rank in ranks} == {"saving"}:
             return max(map(watch.pause_of, ranks)) < self._run.config.dist.leader_timeout_s
         return ranks.isdisjoint(watch.stalled())

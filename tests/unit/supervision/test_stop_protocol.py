@@ -91,3 +91,27 @@ def test_a_stop_is_not_forced_while_all_ranks_evaluate_or_save(
         await asyncio.wait_for(end_now.wait(), 10)
 
     asyncio.run(stop())
+
+
+def test_a_stop_has_its_whole_time_after_an_evaluation(tmp_path: Path) -> None:
+    limit_s = 0.2
+    config = RunConfig.from_dict({"report": {"stop_timeout_s": limit_s}})
+    plan = Plan(world_size=1, devices=[Device(kind="cpu", index=0)], threads=1, backend="gloo")
+    writer = RecordWriter(create_run(tmp_path, config, plan=plan, word="ddp"))
+    coordinator = Coordinator(LiveRun(config, plan, writer, writer.set_state, "here", None))
+    rank = SentEvents(coordinator)
+    end_now = coordinator.run.conditions.end_now
+    was_forced: list[bool] = []
+
+    async def stop() -> None:
+        coordinator.received(rank, Hello(rank=0, world_size=1))
+        coordinator.received(rank, Phase(time=0.0, rank=0, phase="evaluating"))
+        coordinator.control.stop()
+        call_later = asyncio.get_running_loop().call_later
+        left = Phase(time=0.0, rank=0, phase="training")
+        call_later(1.9 * limit_s, coordinator.received, rank, left)
+        call_later(2.6 * limit_s, lambda: was_forced.append(end_now.is_set()))
+        await asyncio.wait_for(end_now.wait(), 10)
+
+    asyncio.run(stop())
+    assert was_forced == [False]
