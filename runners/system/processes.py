@@ -73,6 +73,15 @@ def ignore_user_signals(*numbers: signal.Signals) -> None:
         signal.signal(number, lambda *_: None)
 
 
+def ignore_user_signals() -> None:
+    """Ignore SIGUSR1 and SIGUSR2, here and in programs that this process starts.
+
+    A loader process, the server that forks it, or a compiler must not end by them either.
+    """
+    for number in (signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(number, signal.SIG_IGN)
+
+
 def blocks_sigterm() -> bool:
     """Return whether this process was started by one that called `accept_sigterm_from_parent`."""
     return signal.SIGTERM in signal.pthread_sigmask(signal.SIG_BLOCK, ())

@@ -62,7 +62,8 @@ PRELUDE = """
 import os, signal, subprocess, sys, time
 from signal import SIGINT, SIGKILL, SIGTERM
 from distrain.runners.system.processes import (
-    adopt_orphans, descendants, die_with_parent, end_descendants, accept_sigterm_from_parent
+    accept_sigterm_from_parent, adopt_orphans, descendants, die_with_parent, end_descendants,
+    ignore_user_signals
 )
 
 def child(code):
@@ -198,6 +199,22 @@ def test_a_child_whose_parent_has_already_ended_ends_at_once() -> None:
     code = PRELUDE + "die_with_parent(os.getppid() + 1); print('still here')"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (1, "")
+
+
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGUSR2])
+def test_signals_for_programs_of_users_do_not_end_loader_processes(
+    python: list[subprocess.Popen[str]], number: signal.Signals
+) -> None:
+    """A loader process, or the server that forks it, is a new program."""
+    parent = script(
+        python,
+        f"""
+        ignore_user_signals()
+        code = 'import os; os.kill(os.getpid(), {number}); os.kill(os.getppid(), {number})'
+        print(subprocess.run([sys.executable, '-c', code]).returncode)
+        """,
+    )
+    assert lines_of(parent) == ["0"]
 
 
 def test_a_signal_from_another_process_than_the_parent_is_ignored(
