@@ -12,6 +12,7 @@ from typing import NoReturn
 from distrain.runners.system.processes import die_with_parent
 
 FORWARDED = (signal.SIGINT, signal.SIGTERM)
+ORPHANED = signal.SIGUSR2
 
 
 class Executable:
@@ -39,6 +40,17 @@ class Executable:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         os._exit(1)
+
+    def end_with_parent(self) -> None:
+        """Call `kill` when the parent of this process dies. SIGKILL would spare the group."""
+        parent = os.getppid()
+
+        def on_signal(*_: object) -> None:
+            if os.getppid() != parent:  # a scheduler sends this signal too
+                self.kill()
+
+        signal.signal(ORPHANED, on_signal)
+        die_with_parent(number=ORPHANED)
 
     def _forward(self, number: int, _: object) -> None:
         if self._process.poll() is None:

@@ -32,7 +32,6 @@ from distrain.runners.system.processes import die_with_parent, ignore_user_signa
 from distrain.runners.system.rank_identity import set_rank_variables
 from distrain.runners.system.scratch import use_scratch_folder
 
-ORPHANED = signal.SIGUSR2
 SWITCHED_OFF = "not reported by the script; automatic hooks are off"
 INTERRUPTED = 128 + signal.SIGINT
 
@@ -117,9 +116,8 @@ def _run_executable(path: str, arguments: Sequence[str], rank: int) -> int:
     os.environ.pop(PROCESS_VARIABLE, None)  # of a program that has started this run
     try:
         program = Executable(path, arguments)
-        die_with_parent(number=ORPHANED)  # in place of SIGKILL, which would spare its children
         ignore_user_signals(signal.SIGUSR1)
-        signal.signal(ORPHANED, lambda *_: program.kill())
+        program.end_with_parent()
     except OSError as error:
         with Reporter.from_env() as reporter:
             reporter.send(make_failure(rank, error, usage=True))
