@@ -156,6 +156,7 @@ _DAMAGE_ERRORS = (
     AttributeError,
     EOFError,
     LookupError,
+    OverflowError,
     RuntimeError,
     TypeError,
     ValueError,

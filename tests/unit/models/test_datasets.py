@@ -179,10 +179,11 @@ class Made:
 
 POINTER = Made((1,), "O", b"A" * 8)  # an array of objects, at an address that the file chooses
 FOLLOWED = pickle.dumps({"data": Made(POINTER, "u1"), "labels": [0]}, protocol=2)
+TOO_LONG = b"\x80\x04\x8e" + b"\xff" * 8  # bytes of this length
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"nonsense", pickle.dumps([1]), pickle.dumps({}), FOLLOWED]
+    "content", [b"", b"nonsense", pickle.dumps([1]), pickle.dumps({}), FOLLOWED, TOO_LONG]
 )
 def test_a_damaged_cifar10_file_is_reported_by_name(tmp_path, content):
     write_cifar10(tmp_path / "root")
