@@ -95,12 +95,15 @@ def publish_address(place: str, text: str) -> Iterator[None]:
 def _publish_in_file(store: Path, note: Path, text: str) -> Iterator[None]:
     """Write the address to a file next to the one at which the ranks meet.
 
-    Replace the file of a run that was killed; never touch any other file.
+    Replace the file of a run of this user that was killed; never touch any other file.
     """
-    if _is_live(_read_note(note)):
+    left = _read_note(note)
+    if _is_live(left):
         raise DistrainError(f"another run meets at {store}")
-    if store.exists() and not note.exists():
-        raise DistrainError(f"{store} exists and was not left by a run: choose another file")
+    for file in (store, note):
+        if os.path.lexists(file) and not left:
+            reason = "exists and was not left by a run of yours"
+            raise DistrainError(f"{file} {reason}: choose another file")
     draft = note.with_name(f"{note.name}.new")
     try:
         store.unlink(missing_ok=True)

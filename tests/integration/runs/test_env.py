@@ -129,7 +129,7 @@ def test_a_meeting_file_left_by_a_killed_run_is_replaced(ranks: Ranks) -> None:
 def test_a_file_that_is_not_from_a_run_is_left_unchanged(ranks: Ranks) -> None:
     (ranks.user_folder / "meeting").write_text("somebody's work")
     assert ranks.exit_codes(ranks.start(0, METHODS["file"](ranks))) == [1]
-    assert "exists and was not left by a run: choose another file" in ranks.log_text(0)
+    assert "exists and was not left by a run of yours: choose another file" in ranks.log_text(0)
     assert (ranks.user_folder / "meeting").read_text() == "somebody's work"
 
 

@@ -161,6 +161,12 @@ def test_ranks_that_meet_at_a_file_join_no_run_of_another_user(kind: str, tmp_pa
             os.mkfifo(note)
         with pytest.raises(DistrainError, match="did not publish"):
             env.read_published(f"file://{tmp_path}/meeting", 0.1)
+        with (
+            pytest.raises(DistrainError, match="was not left by a run of yours"),
+            env.publish_address(f"file://{tmp_path}/meeting", address),
+        ):
+            pass
+        assert os.path.lexists(note), "theirs was removed"
 
 
 def test_a_character_that_is_split_over_two_reads_is_complete(tmp_path: Path) -> None:
