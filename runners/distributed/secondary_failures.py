@@ -72,11 +72,14 @@ def _is_raised_in_python(error: BaseException) -> bool:
 def _earlier_errors(error: BaseException) -> Iterator[BaseException]:
     """Yield the errors that have led to this one."""
     seen = {id(error)}
-    earlier = error.__cause__ or error.__context__
-    while earlier is not None and id(earlier) not in seen:
+    while (earlier := _earlier_error(error)) is not None and id(earlier) not in seen:
         seen.add(id(earlier))
         yield earlier
-        earlier = earlier.__cause__ or earlier.__context__
+        error = earlier
+
+
+def _earlier_error(error: BaseException) -> BaseException | None:
+    return error.__context__ if error.__cause__ is None else error.__cause__
 
 
 def _text_of(error: BaseException) -> str:
@@ -91,5 +94,5 @@ def is_secondary_abort(last_words: str) -> bool:
     because of its own device or code. `last_words` are what it printed.
     """
     text = last_words.lower()
-    is_of_device = "cuda error" in text
-    return not is_of_device and any(part in text for part in (*_CONNECTION_ERRORS, *_ABORTS))
+    is_own = any(part in text for part in ("cuda error", *_OWN_ERRORS))
+    return not is_own and any(part in text for part in (*_CONNECTION_ERRORS, *_ABORTS))

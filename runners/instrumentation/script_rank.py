@@ -28,7 +28,7 @@ from distrain.runners.instrumentation.rank_process import (
 from distrain.runners.instrumentation.rank_session import RankSession
 from distrain.runners.protocol.events import Failure, Finished, Phase
 from distrain.runners.protocol.reporter import Reporter
-from distrain.runners.system.processes import die_with_parent, ignore_user_signals
+from distrain.runners.system.processes import catch_user_signals, die_with_parent
 from distrain.runners.system.rank_identity import set_rank_variables
 from distrain.runners.system.scratch import use_scratch_folder
 
@@ -116,7 +116,7 @@ def _run_executable(path: str, arguments: Sequence[str], rank: int) -> int:
     os.environ.pop(PROCESS_VARIABLE, None)  # of a program that has started this run
     try:
         program = Executable(path, arguments)
-        ignore_user_signals(signal.SIGUSR1)
+        catch_user_signals(signal.SIGUSR1)
         program.end_with_parent()
     except OSError as error:
         with Reporter.from_env() as reporter:

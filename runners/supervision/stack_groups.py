@@ -24,7 +24,7 @@ _PHASES: tuple[tuple[RankPhase, str, tuple[str, ...]], ...] = (
     ),
     # torch.compile: code that it has compiled runs without these calls.
     (RankPhase.COMPILATION, "torch/_dynamo/convert_frame.py", ()),
-    (RankPhase.COMPILATION, "torch/_inductor/compile_fx.py", ()),
+    (RankPhase.COMPILATION, "torch/_inductor/compile_fx.py", ("compile_fx_inner",)),
     (RankPhase.DATA, "torch/utils/data/", ()),
     (RankPhase.CHECKPOINT, "torch/serialization.py", ()),
     (RankPhase.CHECKPOINT, "safetensors/", ()),

@@ -63,11 +63,11 @@ def accept_sigterm_from_parent() -> None:
     threading.Thread(target=wait, name="sigterm", daemon=True).start()
 
 
-def ignore_user_signals(*numbers: signal.Signals) -> None:
-    """Ignore SIGUSR1 and SIGUSR2, or only `numbers`: they are for the user's program.
+def catch_user_signals(*numbers: signal.Signals) -> None:
+    """Do nothing on SIGUSR1 and SIGUSR2, or only on `numbers`: they are for the user's program.
 
-    A scheduler sends them to every process of a job, as with the option --signal of sbatch. Unlike
-    SIG_IGN, a handler is not inherited by the programs that this process starts.
+    A scheduler sends them to every process of a job, as with the option --signal of sbatch.
+    Programs that this process starts begin with the default.
     """
     for number in numbers or (signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(number, lambda *_: None)

@@ -11,9 +11,9 @@ import pytest
 STARTS_A_PROGRAM = """
 import os, signal
 from distrain.runners.instrumentation.executable import Executable
-from distrain.runners.system.processes import leave_user_signals
+from distrain.runners.system.processes import catch_user_signals
 program = Executable("true", [])
-leave_user_signals(signal.SIGUSR1)
+catch_user_signals(signal.SIGUSR1)
 program.end_with_parent()
 os.kill(os.getpid(), {number})
 print(program.wait())

@@ -165,7 +165,7 @@ def test_a_rank_that_has_ended_is_not_stalled(clock: Clock) -> None:
           (f"{TORCH}/_dynamo/convert_frame.py", "__call__"),
           (f"{TORCH}/_inductor/async_compile.py", "wait")], "compilation"),
         ([(f"{TORCH}/autograd/__init__.py", "backward"),
-          (f"{TORCH}/_inductor/compile_fx.py", "bw_compiler")], "compilation"),
+          (f"{TORCH}/_inductor/compile_fx.py", "compile_fx_inner")], "compilation"),
         ([(f"{TORCH}/nn/modules/module.py", "_call_impl"),
           (f"{TORCH}/_dynamo/eval_frame.py", "_fn")], "forward"),
         ([("/src/distrain/runners/training/loop.py", "pause"),
