@@ -175,7 +175,11 @@ class ReportConfig(Section, frozen=True):
     ] = 1.0
     stop_timeout_s: Annotated[
         float,
-        Meta(gt=0, le=LONGEST_S, description="Seconds that a stop may take before it is forced."),
+        Meta(
+            gt=0,
+            le=LONGEST_S,
+            description="Seconds until a stop is forced, without evaluations and checkpoints.",
+        ),
     ] = 120.0
     stall_s: Annotated[
         float,
