@@ -14,6 +14,7 @@ _CONNECTION_ERRORS = (
     "connect timeout",
     "broken pipe",
     "timed out waiting",
+    "wait timeout",
     "timeout caused pair closure",
     "socket timeout",
     "watchdog caught collective",
@@ -30,8 +31,8 @@ _OWN_ERRORS = (
     "eaddrinuse",
     "address already in use",
 )
-# Further parts of what NCCL prints before it aborts a rank.
-_ABORTS = ("nccl error", "watchdog hang", "heartbeat mon")
+# Further parts of what NCCL and gloo print before they abort a rank.
+_ABORTS = ("nccl error", "watchdog hang", "heartbeat mon", "/gloo/")
 
 
 def is_secondary_failure(error: BaseException, message: str) -> bool:

@@ -13,6 +13,7 @@ import torch
 from torch._utils import ExceptionWrapper
 from torch.distributed import DistBackendError, DistNetworkError
 
+from distrain.runners.distributed.secondary_failures import is_secondary_abort
 from distrain.runners.instrumentation.rank_process import (
     MAX_MESSAGE,
     call,
@@ -207,6 +208,23 @@ def test_only_an_error_that_another_rank_causes_is_secondary(
     error: Exception, is_secondary: bool
 ) -> None:
     assert make_failure(0, error).secondary == is_secondary
+
+
+@pytest.mark.parametrize(
+    ("last_words", "is_secondary"),
+    [
+        ("[horovod/common/gloo/http_store.cc:54] Wait timeout after 10 seconds", True),
+        ("[third_party/gloo/gloo/transport/tcp/pair.cc:534] read: Interrupted", True),
+        ("Watchdog caught collective operation timeout", True),
+        ("CUDA error: device-side assert triggered", False),
+        ("free(): invalid pointer", False),
+        ("std::bad_alloc", False),
+    ],
+)
+def test_a_rank_that_aborts_because_of_another_is_known_by_what_it_printed(
+    last_words: str, is_secondary: bool
+) -> None:
+    assert is_secondary_abort(last_words) == is_secondary
 
 
 def raised(error: Exception, cause: BaseException | None = None) -> BaseException:
