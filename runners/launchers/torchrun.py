@@ -81,19 +81,10 @@ def run_elastic_agent(
     # The agent looks up the host's name for each line of its own statistics, before it reports how
     # ranks ended. Where no name server answers, that takes longer than the supervisor waits.
     socket.getfqdn = _without_lookup
-    rendezvous = {
-        # By default the agent looks up the host's name to find out who owns the store.
-        "is_host": "false",
-        "join_timeout": max(1, round(join_timeout_s)),
-        "last_call_timeout": LAST_CALL_S,
-        "keep_alive_max_attempt": MISSED_HEARTBEATS,
-    }
     if meeting_place and max_restarts:
         # The store that the agent keeps would give the new ranks the addresses of the old ones.
         os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
-    backend = "c10d" if meeting_place else local_store.BACKEND
     local_store.register_rendezvous()
-    host, port = split_address(meeting_place or f"{LOOPBACK}:0")
     # A node agent, and the main function of this module, handle some of them.
     left = [each.name for each in END_SIGNALS if not callable(signal.getsignal(each))]
     signals = ",".join([signal.SIGINT.name, *left])
@@ -102,9 +93,8 @@ def run_elastic_agent(
         arguments = [
             f"--nproc-per-node={ranks}",
             f"--nnodes={nodes}",
-            f"--rdzv-backend={backend}",
-            f"--rdzv-endpoint={host}:{port}",  # an IPv6 address without brackets
-            f"--rdzv-conf={','.join(f'{name}={value}' for name, value in rendezvous.items())}",
+            f"--rdzv-backend={'c10d' if meeting_place else local_store.BACKEND}",
+            *_rendezvous_options(meeting_place, join_timeout_s),
             f"--local-addr={link.address if meeting_place else LOOPBACK}",
             f"--max-restarts={max_restarts}",
             f"--log-dir={logs}",
@@ -124,6 +114,22 @@ def run_elastic_agent(
             print(f"not all hosts have started their ranks within {limit}", file=sys.stderr)
             return 1
     return 0
+
+
+def _rendezvous_options(meeting_place: str, join_timeout_s: float) -> list[str]:
+    """Return where the agents of all nodes meet, and how long they wait for each other."""
+    host, port = split_address(meeting_place or f"{LOOPBACK}:0")
+    settings = {
+        # By default the agent looks up the host's name to find out who owns the store.
+        "is_host": "false",
+        "join_timeout": max(1, round(join_timeout_s)),
+        "last_call_timeout": LAST_CALL_S,
+        "keep_alive_max_attempt": MISSED_HEARTBEATS,
+    }
+    return [
+        f"--rdzv-endpoint={host}:{port}",  # an IPv6 address without brackets
+        f"--rdzv-conf={','.join(f'{name}={value}' for name, value in settings.items())}",
+    ]
 
 
 def _without_lookup(name: str = "") -> str:
