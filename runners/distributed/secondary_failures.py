@@ -31,8 +31,8 @@ _OWN_ERRORS = (
     "eaddrinuse",
     "address already in use",
 )
-# Further parts of what NCCL and gloo print before they abort a rank.
-_ABORTS = ("nccl error", "watchdog hang", "heartbeat mon", "/gloo/")
+# Further parts of what NCCL prints before it aborts a rank.
+_ABORTS = ("nccl error", "watchdog hang", "heartbeat mon")
 
 
 def is_secondary_failure(error: BaseException, message: str) -> bool:
@@ -80,7 +80,9 @@ def _earlier_errors(error: BaseException) -> Iterator[BaseException]:
 
 
 def _earlier_error(error: BaseException) -> BaseException | None:
-    return error.__context__ if error.__cause__ is None else error.__cause__
+    if error.__cause__ is not None or error.__suppress_context__:  # raised from another, or None
+        return error.__cause__
+    return error.__context__
 
 
 def _text_of(error: BaseException) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 
 from distrain.runners.instrumentation import problems
 
@@ -22,8 +21,10 @@ class Reminder:
         if self._timer is None:
             self._timer = threading.Timer(self._seconds, self._call)
             self._timer.daemon = True
-            with suppress(RuntimeError):  # no thread can be started while Python exits
+            try:
                 self._timer.start()
+            except RuntimeError:  # no more threads, or Python exits
+                self._timer = None
 
     def cancel(self) -> None:
         """Do not call the function any more, until `set` is called again."""
@@ -32,7 +33,8 @@ class Reminder:
             self._timer = None
 
     def _call(self) -> None:
-        self._timer = None
+        if self._timer is threading.current_thread():  # else it was cancelled, and set again
+            self._timer = None
         try:
             self._act()
         except Exception:

@@ -214,7 +214,7 @@ def test_only_an_error_that_another_rank_causes_is_secondary(
     ("last_words", "is_secondary"),
     [
         ("[horovod/common/gloo/http_store.cc:54] Wait timeout after 10 seconds", True),
-        ("[third_party/gloo/gloo/transport/tcp/pair.cc:534] read: Interrupted", True),
+        ("[gloo/transport/tcp/pair.cc:446] op.preamble.length <= op.nbytes. 8 vs 4", False),
         ("Watchdog caught collective operation timeout", True),
         ("CUDA error: device-side assert triggered", False),
         ("free(): invalid pointer", False),
@@ -225,6 +225,14 @@ def test_a_rank_that_aborts_because_of_another_is_known_by_what_it_printed(
     last_words: str, is_secondary: bool
 ) -> None:
     assert is_secondary_abort(last_words) == is_secondary
+
+
+def test_an_error_raised_from_none_is_the_ranks_own() -> None:
+    error = ValueError("bad config")
+    error.__context__ = RuntimeError("Connection closed by peer [127.0.0.1]:7044")
+    assert make_failure(0, error).secondary
+    error.__suppress_context__ = True
+    assert not make_failure(0, error).secondary
 
 
 def raised(error: Exception, cause: BaseException | None = None) -> BaseException:
