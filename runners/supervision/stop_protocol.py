@@ -17,9 +17,9 @@ CHECK_S = 1.0
 class StopProtocol:
     """Stops all ranks after the same step, within `report.stop_timeout_s` seconds.
 
-    While they evaluate or save, they have longer, and afterwards as many seconds again: to end them
-    would lose the steps since the last checkpoint. A stop by a scheduler has no such limit: it ends
-    the ranks itself.
+    While all of them average, evaluate or save, they have longer, because to end them would lose the
+    steps since the last checkpoint; the limit begins again when the first one leaves that phase. A
+    script has no such extension. A stop by a scheduler has no limit: it ends the ranks itself.
 
     Every rank answers `Stop` with the step that it is in, and does not go beyond it until
     `StopAt` names the furthest of these steps, which all ranks can reach.
@@ -114,7 +114,7 @@ class StopProtocol:
         self._timer = loop.call_later(min(CHECK_S, limit_s), self._check)
 
     def _check(self) -> None:
-        """Look for the limit, which begins again once the ranks have evaluated or saved."""
+        """Force the stop at its limit, which begins again once the ranks have left a pause."""
         if not self._evidence.stop_requested or self._conditions.all_finished.is_set():
             return
         now = asyncio.get_running_loop().time()
