@@ -17,9 +17,10 @@ CHECK_S = 1.0
 class StopProtocol:
     """Stops all ranks after the same step, within `report.stop_timeout_s` seconds.
 
-    While all of them average, evaluate or save, they have longer, because to end them would lose the
-    steps since the last checkpoint; the limit begins again when the first one leaves that phase. A
-    script has no such extension. A stop by a scheduler has no limit: it ends the ranks itself.
+    While all of them average, evaluate or save, they have longer, because to end them would lose
+    the steps since the last checkpoint; the limit begins again when the first one leaves that
+    phase. A script has no such extension. A stop by a scheduler has no limit: it ends the ranks
+    itself.
 
     Every rank answers `Stop` with the step that it is in, and does not go beyond it until
     `StopAt` names the furthest of these steps, which all ranks can reach.
