@@ -187,7 +187,7 @@ def test_a_run_without_a_supervisor_is_recovered_and_ends(
     assert refused.returncode == 2, "another user may have written this record"
     assert f"`distrain watch {unsupervised.id} --trust`" in refused.stderr
     if how == "stop":
-        remember(unsupervised.record.config, str(tmp_path))
+        remember(unsupervised.record.config, str(tmp_path), unsupervised.id)
         output = distrain("stop", "far", "--now", "--wait", PATH=path)
         assert "stopped: stopped immediately on request" in output.stderr
     else:
