@@ -11,8 +11,8 @@ import signal
 import sys
 import time
 
-RAISE = signal.SIGUSR1
-EXIT = signal.SIGUSR2
+RAISE = signal.SIGRTMIN + 3
+EXIT = signal.SIGRTMIN + 4
 EXHAUST = signal.SIGRTMIN + 5
 ROOM_BYTES = 16 << 20
 BLOCK_BYTES = 4 << 20
