@@ -8,11 +8,11 @@ from collections.abc import Callable
 from distrain.runners.instrumentation import problems
 
 
-class Reminder:
+class DelayedCall:
     """Calls a function, in a thread of its own, `seconds` after `set` was called first."""
 
-    def __init__(self, act: Callable[[], None], seconds: float) -> None:
-        self._act = act
+    def __init__(self, function: Callable[[], None], seconds: float) -> None:
+        self._function = function
         self._seconds = seconds
         self._timer: threading.Timer | None = None
 
@@ -36,6 +36,6 @@ class Reminder:
         if self._timer is threading.current_thread():  # else it was cancelled, and set again
             self._timer = None
         try:
-            self._act()
+            self._function()
         except Exception:
             problems.print_first()

@@ -62,7 +62,8 @@ class JoinedRank:
             requested = RequestedExit(lambda: self.session.activity)
             atexit.register(lambda: end(_ending_exception(requested)))
         else:  # children of multiprocessing do not call what atexit has registered
-            multiprocessing.util.Finalize(None, lambda: end(_current_exception()), exitpriority=0)
+            # It is called on the way of the exception that ends the process.
+            multiprocessing.util.Finalize(None, lambda: end(sys.exc_info()[1]), exitpriority=0)
 
     def end(self, error: BaseException | None) -> None:
         """Report how this rank ends, and wait until that is recorded, if it is soon."""
@@ -91,14 +92,3 @@ def _ending_exception(requested: RequestedExit) -> BaseException | None:
     if hasattr(sys, "ps1") or "ipykernel" in sys.modules:
         return None
     return getattr(sys, "last_value", None) or requested.error
-
-
-def _current_exception() -> BaseException | None:
-    """Return the exception that ends a child of multiprocessing, which calls this on its way.
-
-    torch's `spawn` catches it, and leaves by SystemExit.
-    """
-    error = sys.exc_info()[1]
-    if isinstance(error, SystemExit) and error.__context__ is not None:
-        return error.__context__
-    return error

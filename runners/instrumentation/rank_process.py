@@ -91,7 +91,7 @@ def make_exit_failure(rank: int, error: SystemExit, step: int) -> Failure | None
     """Return the report of a `sys.exit` with a code or with a message; None for exit code 0.
 
     It came after `step` steps. A program that catches its error often prints it, and exits with a
-    code. Then the error is reported.
+    code, as torch's `spawn` does. Then the error is reported.
     """
     message = error.code
     if isinstance(message, int):

@@ -18,6 +18,7 @@ from typing import Any
 
 from distrain.runners.distributed.timing import PendingReading
 from distrain.runners.instrumentation import problems
+from distrain.runners.instrumentation.delayed_call import DelayedCall
 from distrain.runners.instrumentation.hook_results import Automatic
 from distrain.runners.instrumentation.logged_values import LoggedValues, copy_value, is_ready_by
 from distrain.runners.instrumentation.loop_events import OWN_STEP
@@ -28,7 +29,6 @@ from distrain.runners.instrumentation.plain_values import (
     to_setting,
     to_step,
 )
-from distrain.runners.instrumentation.reminder import Reminder
 from distrain.runners.instrumentation.sources import LOG_CALLS, TRACKED, Sources
 from distrain.runners.instrumentation.step_counter import BATCHES, CALLS, OPTIMIZER
 from distrain.runners.instrumentation.training_loop import TrainingLoop
@@ -98,7 +98,7 @@ class RankSession:
         self._closed: list[_ClosedWindow] = []
         self._held_until: float | None = None
         self._log_due = 0.0
-        self._reminder = Reminder(self._send_later, LATER_S)
+        self._delayed_send = DelayedCall(self._send_later, LATER_S)
         self._evaluations = 0
         self.tracks = False  # the script names its training data: other loaders do not count
         self._left_steps = 0  # that were finished as the program left its loop
@@ -271,12 +271,12 @@ class RankSession:
         if time.perf_counter() >= self._log_due and not self._is_held():
             self._send_logged()
         else:
-            self._reminder.set()
+            self._delayed_send.set()
 
     def _send_later(self) -> None:
         """Send what was logged last: the next step or value may come much later."""
         if self._is_held():
-            self._reminder.set()
+            self._delayed_send.set()
         # A tensor belongs to the stream of its thread. While that captures a CUDA graph, a question
         # of another thread, such as whether a copy is ready, would end the capture.
         elif self._logged.are_numbers:
@@ -373,7 +373,7 @@ class RankSession:
 
         The device of a program that `has_failed` may be unusable, or wait for other ranks forever.
         """
-        self._reminder.cancel()
+        self._delayed_send.cancel()
         until = time.monotonic() + FAILED_DEVICE_S if has_failed else math.inf
         for part in (
             self.loop.replay,

@@ -20,7 +20,7 @@ class RequestedExit:
     def __init__(self, activity: Callable[[], object]) -> None:
         self._activity = activity
         self._before = activity()
-        self._error: BaseException | None = None
+        self._error: SystemExit | None = None
         earlier = getattr(sys.exit, "__self__", None)  # that of a run which has ended
         self._exit: Callable[[Any], NoReturn] = (
             earlier._exit if isinstance(earlier, RequestedExit) else sys.exit
@@ -36,15 +36,13 @@ class RequestedExit:
 
     def _note(self, status: object) -> None:
         if current_thread() is main_thread():
-            handled = sys.exc_info()[1]
-            # A program that catches its error often prints it, and exits with a code.
-            is_cause = isinstance(handled, Exception) and status not in (None, 0)
-            self._error = handled if is_cause else SystemExit(status)
+            self._error = SystemExit(status)
+            self._error.__context__ = sys.exc_info()[1]  # as if it had been raised
             self._before = self._activity()
 
     @property
-    def error(self) -> BaseException | None:
-        """The exception that the program has exited with, or because of; None without one."""
+    def error(self) -> SystemExit | None:
+        """The exception that the program has exited with; None without one."""
         return self._error if self._activity() == self._before else None
 
 

@@ -77,7 +77,7 @@ def _export(record: Record, to: Format, out: Path | IO[str] | None, table: Table
     try:
         if to == "tensorboard":
             if not isinstance(out, Path):
-                raise DistrainError("tensorboard needs a folder to write to: add --out FOLDER")
+                raise DistrainError("tensorboard is written to a folder: name it with --out FOLDER")
             _tensorboard(record, out)
             return
         write = _jsonl

@@ -154,5 +154,7 @@ def _failed(error: RunError) -> Outcome:
     # The sentence about a hang names its ranks itself.
     is_named = error.rank is None or error.type == run_errors.HANG
     message = formatting.single_line(error.message)
+    if " " not in message and message != error.type:  # as of a KeyError, whose message is the key
+        message = f"{error.type}: {message}"
     reason = message if is_named else f"{error.origin}: {message}"
     return Outcome(status="failed", reason=reason, error=error)

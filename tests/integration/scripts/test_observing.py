@@ -111,7 +111,7 @@ def test_a_program_with_init_is_recorded_as_one_that_distrain_runs(
 @pytest.mark.parametrize(
     ("ending", "status", "reason"),
     [
-        ("raise ValueError('no')", "failed", "rank 0: no"),
+        ("raise ValueError('no')", "failed", "rank 0: ValueError: no"),
         ("sys.exit(3)", "failed", "rank 0: exited with code 3"),
         ("os._exit(0)", "stopped", "ended, cause unknown: rank 0 was gone without a report"),
         ("raise KeyboardInterrupt", "stopped", "interrupted (KeyboardInterrupt)"),
@@ -139,7 +139,7 @@ def test_the_end_of_the_program_is_that_of_its_run(
 @pytest.mark.parametrize(
     ("ending", "status", "reason"),
     [
-        ("print(error); sys.exit(1)", "failed", "rank 0: no"),
+        ("print(error); sys.exit(1)", "failed", "rank 0: ValueError: no"),
         ("pass\nsys.exit(3)", "failed", "rank 0: exited with code 3"),
         ("pass\nexit(3)", "failed", "rank 0: exited with code 3"),
         (

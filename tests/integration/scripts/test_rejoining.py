@@ -121,7 +121,7 @@ def test_ranks_that_have_finished_continue_after_their_last_step(
 @pytest.mark.parametrize(
     ("end", "reason"),
     [
-        ("raise ValueError('flaky')", "rank 1: flaky"),
+        ("raise ValueError('flaky')", "rank 1: ValueError: flaky"),
         ("os.kill(os.getpid(), 9)", "rank 1: disconnected after step 4 without reporting an error"),
     ],
 )
@@ -144,7 +144,7 @@ def test_ranks_that_the_torchrun_of_a_command_restarts_begin_a_new_attempt(
     found = summary(distrain, "--", *torchrun, *options, "train.py")
     (attempt,) = only_run(runs_dir).attempts()
     assert (found["status"], found["steps"], found["samples"]) == ("completed", 3, 24)
-    assert attempt.reason == "rank 1: flaky"
+    assert attempt.reason == "rank 1: ValueError: flaky"
 
 
 def test_a_second_process_of_a_connected_rank_is_named_once_and_not_recorded(

@@ -278,7 +278,7 @@ def test_an_export_that_fails_leaves_the_file_of_an_earlier_one(
 def test_an_impossible_export_is_one_sentence(record: Record, tmp_path: Path) -> None:
     with pytest.raises(DistrainError, match="cannot export to 'cvs'; did you mean csv"):
         export(record, "cvs", tmp_path / "out")  # type: ignore[arg-type]
-    with pytest.raises(DistrainError, match="tensorboard needs a folder"):
+    with pytest.raises(DistrainError, match="tensorboard is written to a folder"):
         export(record, "tensorboard")
     with pytest.raises(DistrainError, match="--table chooses the rows of csv"):
         export(record, "jsonl", tmp_path / "out", "logged")

@@ -55,8 +55,8 @@ FAILED: dict[str, tuple[dict[str, Any], int | None, str, str, list[int]]] = {
         1, "ValueError", "my mistake", [0],
     ),
     "two ranks raise: the first is reported, the second is not secondary": (
-        {"failures": {0: (5.2, failure(0, "second")), 1: (5.0, failure(1, "first"))}},
-        1, "ValueError", "first", [],
+        {"failures": {0: (5.2, failure(0, "no second")), 1: (5.0, failure(1, "no first"))}},
+        1, "ValueError", "no first", [],
     ),
     "the launcher ends the others by SIGTERM": (
         {
@@ -411,6 +411,12 @@ def test_the_reason_is_one_line() -> None:
     long = structs.replace(failure(1), message="NCCL error:\n  unhandled\n")
     outcome = judge(Evidence(world_size=3, failures={1: (5.0, long)}))
     assert outcome.reason == "rank 1: NCCL error: unhandled"
+
+
+def test_the_reason_names_the_error_of_a_message_that_is_only_a_key() -> None:
+    missing = structs.replace(failure(1), error="KeyError", message="'labels'")
+    outcome = judge(Evidence(world_size=2, failures={1: (5.0, missing)}))
+    assert outcome.reason == "rank 1: KeyError: 'labels'"
 
 
 def test_the_error_keeps_traceback_step_and_usage() -> None:
