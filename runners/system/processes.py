@@ -28,6 +28,9 @@ GENTLY = [(signal.SIGTERM, 2.0), (signal.SIGKILL, 3.0)]
 AT_ONCE = [(signal.SIGINT, 1.5), (signal.SIGTERM, 1.5), (signal.SIGKILL, 3.0)]
 OWNER = "DISTRAIN_OWNER"  # the process that a run must not outlive
 MAX_DESCRIPTORS = 1 << 16
+# Of torch's sharing strategy file_system. Two seconds after the last process that has used it, it
+# removes the shared memory that is left, which nobody else would, and ends.
+_SHM_MANAGER = "torch_shm_manager"
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -282,14 +285,17 @@ def _prctl(option: int, value: int) -> None:
 
 
 def descendants(pid: int | None = None) -> list[psutil.Process]:
-    """Return all running descendants of `pid` (default: this process), without zombies."""
+    """Return all running descendants of `pid` (default: this process), without zombies.
+
+    torch's manager of shared memory is left out, too: it ends by itself.
+    """
     import psutil
 
     try:
         found = psutil.Process(pid).children(recursive=True)
     except psutil.NoSuchProcess:
         return []
-    return [process for process in found if _is_alive(process)]
+    return [process for process in found if _is_to_end(process)]
 
 
 def end_descendants(steps: Iterable[tuple[signal.Signals, float]]) -> None:
@@ -331,10 +337,11 @@ def lock_holder(descriptor: int) -> int | None:
     return None
 
 
-def _is_alive(process: psutil.Process) -> bool:
+def _is_to_end(process: psutil.Process) -> bool:
     import psutil
 
     try:
-        return bool(process.status() != psutil.STATUS_ZOMBIE)
+        is_alive = process.status() != psutil.STATUS_ZOMBIE
+        return bool(is_alive and process.name() != _SHM_MANAGER)
     except psutil.NoSuchProcess:
         return False

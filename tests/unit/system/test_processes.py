@@ -162,6 +162,29 @@ def test_an_adopted_orphan_is_ended_too(python: list[subprocess.Popen[str]]) -> 
     assert lines_of(parent) == ["True", str(-signal.SIGKILL)]
 
 
+def test_shared_memory_of_torch_is_removed_after_its_processes_were_killed(
+    python: list[subprocess.Popen[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))  # where torch's manager has its socket
+    parent = script(
+        python,
+        """
+        import glob
+        adopt_orphans()
+        pid = child(
+            'import torch; torch.multiprocessing.set_sharing_strategy("file_system"); '
+            'kept = torch.ones(3).share_memory_()'
+        )
+        print(bool(glob.glob(f'/dev/shm/torch_{pid}_*')))
+        end_descendants([(SIGTERM, 60.0), (SIGKILL, 60.0)])
+        print(code_of(pid), pid)
+        """,
+    )
+    was_shared, code, pid = " ".join(lines_of(parent)).split()
+    assert (was_shared, int(code)) == ("True", -signal.SIGTERM)
+    wait_until(lambda: not [*Path("/dev/shm").glob(f"torch_{pid}_*"), *tmp_path.iterdir()])
+
+
 def test_a_process_that_starts_meanwhile_is_ended_by_the_next_signal(
     python: list[subprocess.Popen[str]],
 ) -> None:
