@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import os
 import signal
 import time
 from collections.abc import Iterable, Mapping
@@ -209,13 +210,14 @@ class LauncherProcess:
     async def _interrupt(self, exit_task: asyncio.Task[int]) -> None:
         """Interrupt the ranks, and wait until they have ended or the time for it is over.
 
-        Launchers pass the signal on to their ranks, and wait for them. Node agents, where there
+        The signal is sent to a process group, as by Ctrl-C in a terminal. Launchers pass it on to
+        ranks in groups of their own, and wait for them. Programs put processes into other groups
+        that must not get it, as wandb the one that saves what is logged. Node agents, where there
         are any, have received a message.
         """
         if not (self._plan.spread or self._plan.scheduled):
-            await asyncio.to_thread(self._interrupt_children_of_ranks)
             with suppress(ProcessLookupError):  # it has just ended by itself
-                self._process.send_signal(signal.SIGINT)
+                os.killpg(self._process.pid, signal.SIGINT)
         end_now = asyncio.create_task(self._conditions.end_now.wait())
         timeout_s = self._config.report.stop_timeout_s
         await asyncio.wait(
@@ -223,18 +225,6 @@ class LauncherProcess:
         )
         self._evidence.stop_overdue = not (exit_task.done() or end_now.done())
         end_now.cancel()
-
-    def _interrupt_children_of_ranks(self) -> None:
-        """Interrupt what the ranks have started themselves, as Ctrl-C in a terminal would."""
-        if not self._config.script.is_python:
-            return  # its rank passes the signal on
-        ranks = self._coordinator.run.ranks
-        own = [pid for rank, pid in ranks.pids.items() if rank not in ranks.joined]
-        known = {self._process.pid, *own}
-        for process in descendants():
-            if process.pid not in known:
-                with suppress(psutil.Error):
-                    process.send_signal(signal.SIGINT)
 
     async def _training_continues(self, exit_task: asyncio.Task[int]) -> bool:
         """Return whether training continues after a sign that it ends.

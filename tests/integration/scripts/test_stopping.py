@@ -178,29 +178,47 @@ def test_an_error_while_saving_is_named(launch: Launch) -> None:
     assert (run.status, run.reason) == ("stopped", expected)
 
 
-def test_processes_of_a_script_are_interrupted_with_it(launch: Launch) -> None:
+@pytest.mark.parametrize("words", [(), TWO], ids=["inline", "torchrun"])
+def test_processes_of_a_script_are_interrupted_as_in_a_terminal(
+    words: tuple[str, ...], launch: Launch, write: Write
+) -> None:
+    write(
+        "child.py",
+        """
+        import signal, sys, time
+        interrupts = []
+        signal.signal(signal.SIGINT, lambda *_: interrupts.append(1))
+        print(sys.argv[1], "is there", flush=True)
+        while not interrupts and sys.argv[1] == "child":
+            time.sleep(0.01)
+        time.sleep(0.5)
+        sys.stdin.read()  # until the script has ended, or closes it
+        print(sys.argv[1], "was interrupted", len(interrupts), "times", flush=True)
+        """,
+    )
     run = launch(
         """
-        import multiprocessing, time
+        import subprocess, sys, time
 
-        def work():
-            print("ready", flush=True)
-            try:
-                time.sleep(600)
-            except KeyboardInterrupt:
-                print("child saved", flush=True)
+        def start(name, **options):
+            words = [sys.executable, "child.py", name]
+            return subprocess.Popen(words, stdin=subprocess.PIPE, **options)
 
-        if __name__ == "__main__":
-            child = multiprocessing.get_context("spawn").Process(target=work)
-            child.start()
-            try:
-                child.join()
-            finally:
-                child.join()
-        """
+        children = [start("child"), start("service", start_new_session=True)]
+        try:
+            time.sleep(600)
+        finally:
+            for each in children:
+                each.communicate()
+        """,
+        *words,
     )
-    wait_for_text(run, "ready")
+    ranks = 2 if words else 1
+    for name in ("child", "service"):
+        wait_for_text(run, f"{name} is there", ranks)
     run.stop()
     run.wait(120)
     assert (run.status, run.reason) == ("stopped", "interrupted on request")
-    assert "child saved" in log_of(run.record)
+    for rank in range(ranks):
+        assert "child was interrupted 1 times" in log_of(run.record, rank)
+        assert "service was interrupted 0 times" in log_of(run.record, rank)

@@ -48,7 +48,6 @@ from distrain.runners.supervision import background, launcher_process, state_wri
 from distrain.runners.supervision.connection import Connection
 from distrain.runners.supervision.coordinator import OUT_OF_TIME
 from distrain.runners.supervision.device_queue import DeviceLease
-from distrain.runners.supervision.launcher_process import LauncherProcess
 from distrain.runners.supervision.outcome import Outcome, judge
 from distrain.runners.supervision.supervisor import Supervisor, _lock
 from distrain.runners.system.processes import AT_ONCE, is_running
@@ -460,10 +459,8 @@ def test_a_program_that_ends_while_it_is_about_to_be_interrupted_has_ended_by_it
     monkeypatch.setattr(command, "launcher_command", lambda *_: [sys.executable, "-c", ends])
     config = RunConfig.from_dict({"script": {"path": "train.py"}, "launcher": "inline"})
 
-    def wait_for_end(launcher: LauncherProcess) -> None:
-        while launcher._process.returncode is None:
-            time.sleep(0.01)
-        time.sleep(0.05)  # asyncio forgets the process a moment later
+    def has_ended(*_: int) -> None:
+        raise ProcessLookupError
 
     async def run() -> None:
         supervisor = Supervisor(create_run(tmp_path, config, plan=plan_here(config), word="train"))
@@ -472,7 +469,7 @@ def test_a_program_that_ends_while_it_is_about_to_be_interrupted_has_ended_by_it
         await supervisor.launcher.wait()
         assert supervisor.launcher._process.returncode == 0
 
-    monkeypatch.setattr(LauncherProcess, "_interrupt_children_of_ranks", wait_for_end)
+    monkeypatch.setattr(os, "killpg", has_ended)
     asyncio.run(run())
 
 
