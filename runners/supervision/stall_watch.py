@@ -93,6 +93,11 @@ class StallWatch:
         """Return the phase that a rank has begun last."""
         return self._ranks[rank].phase if rank in self._ranks else ""
 
+    def knows_duration(self, rank: int) -> bool:
+        """Return whether a rank has been in its phase before, which tells how long that takes."""
+        progress = self._ranks.get(rank)
+        return progress is not None and progress.phase in progress.phase_seconds
+
     def pause_of(self, rank: int) -> float:
         """Return the seconds since the last progress of a rank."""
         progress = self._ranks.get(rank)

@@ -147,11 +147,13 @@ class StopProtocol:
     def _may_take_longer(self) -> bool:
         """Return whether all ranks evaluate or save, and none of them hangs as far as is known.
 
-        Rank 0 may write for as long as the other ranks wait for it.
+        Rank 0 may write for as long as the other ranks wait for it, and so may a first evaluation
+        take: it is not known how long evaluations take.
         """
         watch, ranks = self._run.stall_watch, self._remaining()
         if not self._are_paused or any(map(is_suspended, self._ranks.pids.values())):
             return False
-        if {watch.phase_of(rank) for rank in ranks} == {"saving"}:
+        are_saving = {watch.phase_of(rank) for rank in ranks} == {"saving"}
+        if are_saving or not all(map(watch.knows_duration, ranks)):
             return max(map(watch.pause_of, ranks)) < self._run.config.dist.leader_timeout_s
         return ranks.isdisjoint(watch.stalled())

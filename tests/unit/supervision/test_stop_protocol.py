@@ -74,7 +74,8 @@ def test_only_a_stop_without_all_answers_is_taken_back(
 def test_a_stop_is_not_forced_while_all_ranks_evaluate_or_save(
     phases: list[Any], is_forced: bool, tmp_path: Path
 ) -> None:
-    config = RunConfig.from_dict({"report": {"stop_timeout_s": 0.02}})
+    # An evaluation, as the first one of a run, may also take longer than `stall_s`.
+    config = RunConfig.from_dict({"report": {"stop_timeout_s": 0.02, "stall_s": 0.01}})
     coordinator = make_coordinator(tmp_path, config)
     ranks = [SentEvents(coordinator) for _ in range(2)]
     end_now = coordinator.run.conditions.end_now
