@@ -9,7 +9,10 @@ from typing import Self
 
 
 class Signals:
-    """Counts Ctrl-C, and keeps the number of a SIGTERM or SIGHUP, while its block is entered."""
+    """Counts Ctrl-C, and keeps the number of a SIGTERM or SIGHUP, while its block is entered.
+
+    To the first process of a container, SIGTERM is a Ctrl-C: when it ends, the run is killed too.
+    """
 
     def __init__(self) -> None:
         self.interrupts = 0
@@ -33,7 +36,7 @@ class Signals:
             signal.signal(number, handler)
 
     def _receive(self, number: int, _: FrameType | None) -> None:
-        if number == signal.SIGINT:
+        if number == signal.SIGINT or (number == signal.SIGTERM and os.getpid() == 1):
             self.interrupts += 1
         else:
             self.ended_by = number

@@ -42,6 +42,24 @@ def test_a_closed_terminal_ends_a_command_except_under_nohup(
     assert done.stdout == f"{ended_by}\n"
 
 
+TERMINATED = """
+import os, signal, sys
+from distrain.runners.cli.signals import Signals
+own, pid = os.getpid(), int(sys.argv[1])
+os.getpid = lambda: pid
+with Signals() as signals:
+    os.kill(own, signal.SIGTERM)
+print(signals.interrupts, signals.ended_by)
+"""
+
+
+@pytest.mark.parametrize(("pid", "counted"), [(1, "1 None"), (2, "0 15")])
+def test_sigterm_is_a_ctrl_c_to_the_first_process_of_a_container(pid: int, counted: str) -> None:
+    command = [sys.executable, "-c", TERMINATED, str(pid)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.stdout == f"{counted}\n"
+
+
 DETACHED = """
 import os, signal
 from distrain.runners.cli.signals import Signals
