@@ -45,6 +45,9 @@ def follow(
             with contextlib.suppress(DistrainError):
                 session.stop(now=signals.interrupts > 1)
         if error.errno != errno.EIO:
+            if can_stop:
+                with contextlib.suppress(OSError):  # stderr may have a reader that stdout has not
+                    _print_leaving(session)
             raise
         exit_code = _leave_after_signal(signal.SIGHUP)  # the terminal closed before the signal
     finally:
@@ -52,12 +55,15 @@ def follow(
             view.close()
     if exit_code is None:
         return presentation.print_result(as_json)
-    if exit_code in (0, 130):
-        print_message(
-            f"leaving; the {session.kind} is {session.status}: "
-            f"`distrain watch {session.id}` follows it"
-        )
+    if exit_code in (0, 130) or can_stop:
+        _print_leaving(session)
     return exit_code
+
+
+def _print_leaving(session: Followed) -> None:
+    print_message(
+        f"leaving; the {session.kind} is {session.status}: `distrain watch {session.id}` follows it"
+    )
 
 
 def _follow_until_end(
