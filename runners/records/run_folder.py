@@ -6,7 +6,6 @@ loaded: see `reader`.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 from functools import cached_property
@@ -26,6 +25,7 @@ from distrain.runners.records.state import (
     LOST_BY_SIGNAL,
     LOST_READ_ONLY,
     UNSUPERVISED,
+    WRITTEN,
     RunState,
     Status,
     check_supervisor,
@@ -35,7 +35,7 @@ from distrain.runners.records.state import (
     read_state,
     unreadable,
 )
-from distrain.runners.system.files import read_regular
+from distrain.runners.system.files import last_modified, read_regular
 
 if TYPE_CHECKING:
     from distrain.runners.config.schema import RunConfig
@@ -78,7 +78,8 @@ class RunFolder:
         if self._has_lost_supervisor(state) and state.job and not job_status.has_ended(state.job):
             return msgspec.structs.replace(stored, reason=UNSUPERVISED.format(self.id))
         if stored.live and not state.live and state.started:
-            state = msgspec.structs.replace(state, ended=self._last_write(state.started))
+            ended = max(state.started, last_modified(self.dir, WRITTEN))
+            state = msgspec.structs.replace(state, ended=ended)
         if state.error and state.reason == LOST:
             reason = self._explain_loss()
             error = msgspec.structs.replace(state.error, message=reason)
@@ -90,14 +91,6 @@ class RunFolder:
             return LOST_READ_ONLY
         signal_name = read_crash(self.dir)
         return LOST_BY_SIGNAL.format(signal_name) if signal_name else LOST
-
-    def _last_write(self, started: float) -> float:
-        """Return when something was measured last: the Unix time at which a lost run ended."""
-        times = [started]
-        for name in ("run.json", "metrics.db", "metrics.db-wal"):
-            with contextlib.suppress(OSError):
-                times.append(os.lstat(self.dir / name).st_mtime)
-        return max(times)
 
     @property
     def _is_read_only(self) -> bool:

@@ -20,7 +20,7 @@ from distrain.runners.errors import DistrainError
 from distrain.runners.protocol.events import GPUS_PER_HOST, Facts, Int, Job
 from distrain.runners.records.stall import Stall
 from distrain.runners.records.untrusted import decode
-from distrain.runners.system.files import is_locked, read_regular, write_json
+from distrain.runners.system.files import is_locked, last_modified, read_regular, write_json
 from distrain.runners.system.limits import LIMITS, explain
 from distrain.runners.system.processes import is_running, is_suspended
 
@@ -34,6 +34,8 @@ Status = Literal["queued", "starting", "running", "stopping", "completed", "fail
 LIVE: tuple[Status, ...] = ("queued", "starting", "running", "stopping")
 Pid = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 LAUNCH_S = 60.0  # a run without a supervisor after this long will never have one
+SILENT_S = 300.0  # network file systems show what was written within a minute or two
+WRITTEN = ("run.json", "metrics.db", "metrics.db-wal")  # by the supervisor of a live run
 
 LOST = "the supervisor exited unexpectedly (killed?); data up to that point is kept"
 LOST_READ_ONLY = (
@@ -45,6 +47,10 @@ LOST_BY_SIGNAL = (
     "kept"
 )
 NEVER_STARTED = "the supervisor never started; logs/supervisor.log may say why"
+SILENT = (
+    "the supervisor on {} has written nothing for five minutes, so it or its host is gone; data up "
+    "to that point is kept"
+)
 SUSPENDED = (
     "the supervisor (process {0}) is suspended, and nothing is recorded; `kill -CONT {0}` "
     "continues it"
@@ -345,14 +351,16 @@ def check_supervisor(state: RunState, folder: Path) -> RunState:
 
     `reason` reports a supervisor that is suspended, or of which only the lock on the folder can be
     seen. A live state in a folder of another name is a copy, which no supervisor writes. Only
-    processes of this host can be checked; a state of another host is returned as it is.
+    processes of this host can be checked; one on another host, or in a container, must write.
     """
     if not state.live:
         return state
     if state.run_id != folder.name:
         reason = f"copied or renamed from {state.run_id} while that was {state.status}"
     elif state.host != socket.gethostname():
-        return state
+        if not _is_silent(state, folder):
+            return state
+        reason = SILENT.format(state.host)
     elif state.supervisor_pid is None:
         if time.time() - state.created < LAUNCH_S:
             return state
@@ -369,6 +377,16 @@ def check_supervisor(state: RunState, folder: Path) -> RunState:
     return msgspec.structs.replace(
         state, status="failed", error=error, reason=reason, waiting_for=[]
     )
+
+
+def _is_silent(state: RunState, folder: Path) -> bool:
+    """Return whether the supervisor on another host has written nothing for SILENT_S seconds.
+
+    It records a sample of its host every second, except in a queue or for a scheduler's job.
+    """
+    is_sampled = state.status != "queued" and not (state.plan and state.plan.scheduled)
+    is_silent = time.time() - last_modified(folder, WRITTEN) > SILENT_S
+    return is_sampled and is_silent and not is_locked(folder)
 
 
 def is_supervised(state: RunState) -> bool:

@@ -11,7 +11,7 @@ import re
 import shutil
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
@@ -144,6 +144,15 @@ def is_locked(path: Path) -> bool:
     finally:
         os.close(descriptor)
     return False
+
+
+def last_modified(folder: Path, names: Iterable[str]) -> float:
+    """Return the Unix time at which one of these files was written last; 0 where there is none."""
+    times = [0.0]
+    for name in names:
+        with contextlib.suppress(OSError):
+            times.append(os.lstat(folder / name).st_mtime)
+    return max(times)
 
 
 def move_folder_aside(path: Path) -> None:

@@ -601,6 +601,26 @@ def test_another_process_with_the_same_pid_is_not_the_supervisor(writer: RecordW
     writer.close()
 
 
+@pytest.mark.parametrize(
+    ("status", "age_s", "found"),
+    [("running", 60, "running"), ("running", 600, "failed"), ("queued", 600, "queued")],
+)
+def test_a_run_of_another_host_that_is_not_written_any_more_has_failed(
+    status: states.Status, age_s: float, found: str, writer: RecordWriter
+) -> None:
+    writer.set_state(status=status, host="elsewhere", supervisor_pid=1, supervisor_started=1.0)
+    for each in writer.dir.iterdir():
+        os.utime(each, (time.time() - age_s, time.time() - age_s))
+    record = Record(writer.dir)
+    assert record.status == found
+    assert ("elsewhere" in record.state.reason) == (found == "failed")
+    supervisor = os.open(writer.dir, os.O_RDONLY)
+    fcntl.flock(supervisor, fcntl.LOCK_EX)  # of a container on this host
+    assert record.status == status
+    os.close(supervisor)
+    writer.close()
+
+
 def test_a_run_without_a_supervisor_fails_after_a_minute(folder: Path) -> None:
     state = states.read_state(folder)
     late = msgspec.structs.replace(state, created=time.time() - 61)
