@@ -62,6 +62,13 @@ def address_of(name: str, seconds: float = NAME_SERVER_S) -> str:
     return _look_up(name, seconds)[1]
 
 
+def is_loopback(name: str) -> bool:
+    """Return whether a name or address means the loopback interface on this host."""
+    with contextlib.suppress(DistrainError):
+        return ip_address(address_of(name)).is_loopback
+    return False
+
+
 def listening_address() -> str:
     """Return where others reach this host: the address of the default route or the only network.
 

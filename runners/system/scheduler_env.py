@@ -14,7 +14,12 @@ from typing import NamedTuple, Self
 
 from distrain.runners.errors import DistrainError
 from distrain.runners.protocol.client import is_address, join_address, split_address
-from distrain.runners.system.network import address_of, interface_of, listening_address
+from distrain.runners.system.network import (
+    address_of,
+    interface_of,
+    is_loopback,
+    listening_address,
+)
 
 # What a scheduler may set for each rank, in torch's names.
 GIVEN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
@@ -127,8 +132,13 @@ def report_address(init_method: str | None) -> str:
 
 
 def interface_target(meeting: str, report: str) -> str:
-    """Return the host, as HOST:PORT, that the ranks' interface must lead to."""
-    return report.removeprefix("tcp:") if meeting.startswith(FILE) else meeting
+    """Return the host, as HOST:PORT, that the ranks' interface must lead to.
+
+    On the host where they meet, its name may mean the loopback interface, as on Debian.
+    """
+    if meeting.startswith(FILE) or is_loopback(split_address(meeting)[0]):
+        return report.removeprefix("tcp:")
+    return meeting
 
 
 def report_file(meeting: str) -> Path:

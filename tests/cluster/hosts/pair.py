@@ -7,6 +7,7 @@ import shlex
 import shutil
 import subprocess
 from contextlib import suppress
+from itertools import permutations
 from typing import Any
 
 import psutil
@@ -30,6 +31,12 @@ class Pair(Commands):
         super().__init__(self.first.runs, ranks=4)
         for host in hosts:
             shutil.copy(FAULTY, host.folder)
+
+    def name_as_on_debian(self) -> None:
+        """Let each host know the other's name; its own means its loopback interface there."""
+        for host, other in permutations((self.first, self.second)):
+            lines = f"127.0.1.1 {host.name}\n{other.address} {other.name}\n"
+            (host.folder / "hosts").write_text(f"127.0.0.1 localhost\n{lines}")
 
     def begin(self, *more: str, **changes: Any) -> subprocess.Popen[bytes]:
         """Start `distrain run` on the first host, with keys changed (`__` for the dot)."""
