@@ -353,11 +353,12 @@ def test_ranks_that_a_scheduler_starts_on_each_host_are_one_run(pair: Pair, surv
     assert not list(pair.second.runs.iterdir())
 
 
-def test_node_rank_in_the_config_works_like_join(pair: Pair) -> None:
+@pytest.mark.parametrize("address", ["10.213.65.2", "h0"])
+def test_node_rank_in_the_config_works_like_join(pair: Pair, address: str) -> None:
+    pair.name_as_on_debian()
     for host in (pair.first, pair.second):
         (host.folder / "secret").write_text("a word that both know")
-    rendezvous = f"{pair.first.address}:4711"
-    settings = {**TWO, "train.epochs": 1, "dist.rendezvous": rendezvous}
+    settings = {**TWO, "train.epochs": 1, "dist.rendezvous": f"{address}:4711"}
     both = [
         pair.distrain(
             host,
