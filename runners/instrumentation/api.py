@@ -32,8 +32,8 @@ class ScriptRun:
 
     Without a run, `id`, `dir` and `rank` are None. Where distrain has not started the program, they
     belong to the record that `init` has begun; ranks other than 0 know `id` and `dir` only after a
-    moment, and on other hosts never. `previous_dir` is the folder of the run that this one repeats,
-    in which the program may find its own checkpoint.
+    moment, and on other hosts never. `previous_dir` is the folder of the run that this one
+    continues, in which the program may find its own checkpoint.
     """
 
     def __init__(self) -> None:

@@ -124,11 +124,11 @@ def _training_variables(config: RunConfig, plan: Plan) -> dict[str, str]:
 
 def _script_variables(config: RunConfig, folder: Path) -> dict[str, str]:
     """Return the user's variables; apart from these a script sees those of its launcher only."""
-    from distrain.runners.records.state import read_state  # no other launcher process needs it
+    from distrain.runners.records.lineage import find_previous  # no other launcher process needs it
 
     variables = {}
-    if parent := read_state(folder).parent:
-        variables[PREVIOUS_RUN] = str(folder.parent / parent)
+    if previous := find_previous(folder):
+        variables[PREVIOUS_RUN] = str(previous)
     if config.launcher != "inline":
         # Keep the last collectives of each rank, to inspect them when one hangs.
         variables["TORCH_FR_BUFFER_SIZE"] = os.environ.get("TORCH_FR_BUFFER_SIZE", "2000")

@@ -7,6 +7,7 @@ import os
 import socket
 import sys
 import tempfile
+from itertools import pairwise
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -18,7 +19,7 @@ from distrain.runners.config.planning import plan_here
 from distrain.runners.config.schema import RunConfig
 from distrain.runners.errors import DistrainError
 from distrain.runners.launchers import env, horovodrun, node, rank_start
-from distrain.runners.launchers.command import launcher_environment
+from distrain.runners.launchers.command import PREVIOUS_RUN, launcher_environment
 from distrain.runners.launchers.joined_host import join_run
 from distrain.runners.launchers.node import NodeAgent, _record_folder
 from distrain.runners.launchers.node_telemetry import MAX_BYTES, forwarding_logs
@@ -69,6 +70,35 @@ def test_torchrun_leaves_ranks_that_a_stop_waits_for_to_the_supervisor(tmp_path:
     )
     waits = int(environment["TORCH_ELASTIC_SHUTDOWN_TIMEOUT"])
     assert waits > config.report.stop_timeout_s + LAST_S
+
+
+@pytest.mark.parametrize(
+    ("second", "third", "found"),
+    [
+        ("", "", 0),  # both ended before anything was saved
+        ("run.json.damaged-1", "token", 0),
+        ("checkpoints/mine.pt", "", 1),
+        ("mine.pt", "model/weights.pt", 2),
+    ],
+)
+def test_a_script_continues_from_the_last_run_in_which_it_has_saved(
+    second: str, third: str, found: int, tmp_path: Path
+) -> None:
+    runs = [RunBuilder(tmp_path, script={"path": "train.py"}) for _ in range(4)]
+    for run, parent in pairwise(reversed(runs)):
+        run.writer.set_state(parent=parent.id)
+    assert _previous_of(runs[3]) == str(runs[2].dir)  # it may save elsewhere
+    for run, saved in zip(runs, ("mine.pt", second, third), strict=False):
+        if saved:
+            (run.dir / saved).parent.mkdir(exist_ok=True)
+            (run.dir / saved).touch()
+    assert _previous_of(runs[3]) == str(runs[found].dir)
+    assert _previous_of(runs[0]) is None
+
+
+def _previous_of(run: RunBuilder) -> str | None:
+    config, addresses = run.record.config, ServerAddresses("unix:/socket")
+    return launcher_environment(config, plan_here(config), run.dir, addresses).get(PREVIOUS_RUN)
 
 
 @pytest.mark.parametrize("which", range(3), ids=["Horovod", "Open MPI", "MPICH"])

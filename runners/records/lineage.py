@@ -1,0 +1,47 @@
+"""From which earlier run a script continues that was resumed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from distrain.runners.errors import DistrainError
+from distrain.runners.records.state import read_state
+
+# What distrain writes to the folder of a run, apart from hidden files and those of the database.
+_OF_RECORD = {
+    *("run.json", "config.toml", "meta.json", "dirty.diff", "logs", "token"),
+    *("job", "job.sh", "journal.ndjson", "horovod-timeline.json"),
+}
+
+
+def find_previous(folder: Path) -> Path | None:
+    """Return the folder of the run that a script continues; None if it was not resumed.
+
+    A run may end before its script has saved anything. Then it is the last run before that in
+    whose folder the script has left a file, if there is one.
+    """
+    before = [*_runs_before(folder)]
+    return next(filter(_has_own_files, before), before[0] if before else None)
+
+
+def _runs_before(folder: Path) -> Iterator[Path]:
+    """Yield the folders of the run that a run continues, of the one that this continues, …"""
+    seen = set()
+    with suppress(DistrainError):  # one of them was removed
+        while (parent := read_state(folder).parent) and parent not in seen:
+            seen.add(parent)
+            folder = folder.parent / parent
+            yield folder
+
+
+def _has_own_files(folder: Path) -> bool:
+    with suppress(OSError):
+        own = [path for path in folder.iterdir() if not _is_of_record(path.name)]
+        return any(path.is_file() for each in own for path in (each, *each.rglob("*")))
+    return False
+
+
+def _is_of_record(name: str) -> bool:
+    return name.startswith((".", "metrics.")) or name.partition(".damaged-")[0] in _OF_RECORD
