@@ -225,8 +225,11 @@ def sort_metrics(metrics: Iterable[str]) -> list[str]:
 
 
 def is_accuracy(metric: str) -> bool:
-    """Return whether a metric of that name is an accuracy: from 0 to 1, higher is better."""
-    return metric.startswith(("top", "acc"))
+    """Return whether a metric of that name is an accuracy: from 0 to 1, higher is better.
+
+    That is not known of an error, such as top1_error.
+    """
+    return metric.startswith(("top", "acc")) and "err" not in metric
 
 
 def best_is(metric: str) -> Literal["max", "min"] | None:

@@ -29,6 +29,7 @@ from tests.support.records import FACTS, RunBuilder
             [1],
         ),
         ({}, [{"f1": 0.5}, {"f1": 0.6}], []),  # which direction is better is not known
+        ({}, [{"top1_error": 0.5}, {"top1_error": 0.6}], []),
         ({}, [{}, {}], []),
     ],
 )
