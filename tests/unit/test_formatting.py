@@ -70,6 +70,18 @@ def test_only_shares_are_percent() -> None:
     assert formatting.metric("top1", None) == "top1 –"
 
 
+@pytest.mark.parametrize(
+    ("best", "metrics"),
+    [
+        ("max", ["top1", "topk", "top-5_acc", "acc", "acc@1", "acc/val", "accuracy"]),
+        ("min", ["loss", "acc_loss", "topology_loss", "perplexity"]),
+        (None, ["top1_error", "accuracy_err", "accel_rmse", "topics"]),
+    ],
+)
+def test_a_name_tells_which_value_is_best(best: str | None, metrics: list[str]) -> None:
+    assert [*map(formatting.best_is, metrics)] == [best] * len(metrics)
+
+
 def test_spans_of_ranks() -> None:
     assert formatting.ranges([3, 0, 1, 2, 6]) == "0–3, 6"
     assert formatting.ranks([4]) == "rank 4"
