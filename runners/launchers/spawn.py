@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 
 from distrain.runners.launchers.supervisor_link import LOOPBACK, SupervisorLink
 from distrain.runners.system.processes import without_garbage_collection
+from distrain.runners.system.scratch import scratch_parent
 
 
 def main() -> int:
@@ -24,6 +26,9 @@ def main() -> int:
             "MASTER_PORT": str(store.port),
             "TORCHELASTIC_USE_AGENT_STORE": "True",
         }
+        # torch unpickles the error of a rank from a file whose name it has chosen before. In /tmp,
+        # another user could make that file.
+        tempfile.tempdir = scratch_parent()
         context = mp.start_processes(
             _run_rank, args=(world_size,), nprocs=world_size, join=False, start_method="spawn"
         )

@@ -7,6 +7,7 @@ import os
 import socket
 import sys
 import tempfile
+from contextlib import nullcontext
 from itertools import pairwise
 from pathlib import Path
 from unittest.mock import Mock
@@ -18,7 +19,7 @@ from torch.distributed.elastic.rendezvous import RendezvousTimeoutError
 from distrain.runners.config.planning import plan_here
 from distrain.runners.config.schema import RunConfig
 from distrain.runners.errors import DistrainError
-from distrain.runners.launchers import env, horovodrun, node, rank_start
+from distrain.runners.launchers import env, horovodrun, node, rank_start, spawn
 from distrain.runners.launchers.command import PREVIOUS_RUN, launcher_environment
 from distrain.runners.launchers.joined_host import join_run
 from distrain.runners.launchers.node import NodeAgent, _record_folder
@@ -27,6 +28,7 @@ from distrain.runners.launchers.torchrun import run_elastic_agent
 from distrain.runners.protocol.client import ServerAddresses
 from distrain.runners.protocol.events import Event, NodeFinished, Printed, Welcome
 from distrain.runners.supervision.stall_probe import LAST_S
+from distrain.runners.system import scratch
 from distrain.runners.system.rank_identity import (
     RANK_VARIABLES,
     AgentIdentity,
@@ -99,6 +101,25 @@ def test_a_script_continues_from_the_last_run_in_which_it_has_saved(
 def _previous_of(run: RunBuilder) -> str | None:
     config, addresses = run.record.config, ServerAddresses("unix:/socket")
     return launcher_environment(config, plan_here(config), run.dir, addresses).get(PREVIOUS_RUN)
+
+
+def test_spawned_ranks_leave_their_errors_where_nobody_else_can(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """torch unpickles them."""
+    folders = []
+
+    def start_processes(*_: object, **__: object) -> Mock:
+        folders.append(tempfile.gettempdir())
+        return Mock()
+
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(os, "environ", {scratch.VARIABLE: str(tmp_path)})
+    monkeypatch.setattr(sys, "argv", ["spawn", "2"])
+    monkeypatch.setattr(spawn, "SupervisorLink", nullcontext)
+    monkeypatch.setattr("torch.multiprocessing.start_processes", start_processes)
+    assert spawn.main() == 0
+    assert folders == [str(tmp_path)]
 
 
 @pytest.mark.parametrize("which", range(3), ids=["Horovod", "Open MPI", "MPICH"])
