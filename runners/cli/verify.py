@@ -45,6 +45,8 @@ def execute(arguments: Namespace) -> int:
     names = arguments.presets or select_usable(
         presets.names(), _print_skipped, changes=changes, ranks=ranks
     )
+    if not names:
+        raise ConfigError("no preset can be verified here")
     results = []
     for result in verify(names, changes=changes, ranks=ranks, steps=steps):
         results.append(result)

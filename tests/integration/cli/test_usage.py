@@ -88,6 +88,12 @@ def test_all_problems_of_a_file_are_reported_with_its_name(
     assert len(message) == 3
 
 
+def test_verifying_nothing_is_no_success(distrain: Distrain) -> None:
+    message = usage_error(distrain("verify", "--set", "train.lrr=1")).splitlines()
+    assert message[0] == "allreduce is skipped: train.lrr: unknown key; did you mean lr?"
+    assert message[-1] == "distrain: no preset can be verified here"
+
+
 def test_a_runs_folder_that_cannot_be_written(distrain: Distrain, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     message = usage_error(distrain("run", "ddp", "--runs-dir", "file/runs"))
