@@ -306,6 +306,23 @@ def test_an_arrow_in_a_terminal_that_has_lost_its_focus_goes_to_a_pane() -> None
     on_screen(steps)
 
 
+def test_what_is_being_typed_stays_while_another_window_has_the_focus() -> None:
+    async def steps(pilot: Pilot[None], screen: LaunchScreen) -> None:
+        editor = screen.query_one("#editor", Input)
+        await pilot.press(*LR, *"0.")
+        pilot.app.post_message(events.AppBlur())
+        await until(pilot, lambda: not editor.has_focus, "left")
+        await pilot.pause()
+        pilot.app.post_message(events.AppFocus())
+        await until(pilot, lambda: editor.has_focus, "came back")
+        await pilot.press(*"05", "enter")
+        await settled(pilot, screen)
+        assert screen.drafts.current
+        assert screen.drafts.current.get("train.lr") == 0.05
+
+    on_screen(steps)
+
+
 def test_arrows_move_between_panes_and_change_no_value() -> None:
     async def steps(pilot: Pilot[None], screen: LaunchScreen) -> None:
         table, control = screen.query_one(FormTable), screen.query_one(LaunchControl)

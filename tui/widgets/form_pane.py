@@ -307,8 +307,8 @@ class FormPane(Vertical):
             self.commit()
 
     def on_input_blurred(self, event: Input.Blurred) -> None:
-        # A click elsewhere commits what was typed if that is valid.
-        left = event.input is self._editor and not self._editor.has_focus
+        # A click elsewhere, but not in another window, commits what was typed if that is valid.
+        left = event.input is self._editor and not self._editor.has_focus and self.app.app_focus
         if left and self._editing and not self.commit(back=False):
             self._stop_editing(back=False)
 
