@@ -104,6 +104,16 @@ def test_a_command_runs_as_a_process_and_shows_its_output(ended: Make, runs_dir:
     play(scenario, runs_dir)
 
 
+def test_a_command_that_only_tells_what_it_would_start_shows_its_output(runs_dir: Path) -> None:
+    async def scenario(pilot: Pilot[None], app: DistrainApp) -> None:
+        await typed(pilot, "run ddp --dry-run", "enter")
+        await until(pilot, lambda: "done" in shown(app) or messages(app), "ended")
+        assert "distrain.runners.training.worker" in shown(app)
+        assert messages(app) == []
+
+    play(scenario, runs_dir)
+
+
 def test_an_output_that_comes_in_parts_has_all_characters(
     make: Make, runs_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

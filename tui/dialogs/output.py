@@ -34,7 +34,7 @@ CHUNK = 1 << 16  # bytes
 class OutputDialog(Dialog[str]):
     """Execute `distrain` with these words; Escape ends the command.
 
-    Return the first word of its last line where it succeeded, if `wants_id`: the id of what it
+    Return its last line where it succeeded, if `wants_id` and that is one word: the id of what it
     started.
     """
 
@@ -115,8 +115,8 @@ class OutputDialog(Dialog[str]):
     def _show_end(self, code: int) -> None:
         lines = self._text.split("\n")
         last = next((line for line in reversed(lines) if line.strip()), "")
-        if self._wants_id and code == 0 and last:
-            self.dismiss(last.split()[0])
+        if self._wants_id and code == 0 and len(last.split()) == 1:  # not --dry-run or --help
+            self.dismiss(last.strip())
             return
         state = "done" if code == 0 else f"exit code {code}"
         self._pane.scroll_home(animate=False)
