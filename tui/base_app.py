@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gc
+import time
 from abc import abstractmethod
 from collections.abc import Callable
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
     from distrain.tui.requests import BenchActions, ExportActions, LaunchActions, SessionActions
 
 SCREENS_CSS = Path(__file__).with_name("screens.tcss")  # of all screens but the table of runs
+BEAT_S = 1.0
+PATIENCE_S = 3.0
 
 
 class BaseApp(ReliableTimers, App[None]):
@@ -38,6 +42,18 @@ class BaseApp(ReliableTimers, App[None]):
     settings: Settings
     run_marks: RunMarks
     history_changed: Signal[None]  # also what of it was seen
+    _last_beat = inf
+
+    def note_beat(self) -> None:
+        """Note that the app handles messages; called every BEAT_S."""
+        self._last_beat = time.monotonic()
+
+    @property
+    def is_responsive(self) -> bool:
+        """Whether the app handles messages, which it does not while its terminal takes no output,
+        as one whose connection is interrupted.
+        """
+        return time.monotonic() - self._last_beat < PATIENCE_S
 
     @property
     @abstractmethod

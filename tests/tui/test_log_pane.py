@@ -38,7 +38,7 @@ class Logs(App[None]):
         yield LogPane(id="logs")
 
     def on_mount(self) -> None:
-        self.logs = RunLogs(self.screen, self.pane, self.folder)
+        self.logs = RunLogs(self.screen, self.pane, self.folder, lambda: True)
         self.pane.choose(self.chosen)
         self.pane.show(RANKS, self.live)
         self.logs.start()

@@ -39,6 +39,8 @@ from distrain.runners.runs import Run
 from distrain.tui import settings
 from distrain.tui.actions.available import perform
 from distrain.tui.app import DistrainApp
+from distrain.tui.data.chart_source import ChartView
+from distrain.tui.data.run_feed import RunFeed, RunFrame
 from distrain.tui.data.run_rows import live_row
 from distrain.tui.data.run_scanner import RunScanner
 from distrain.tui.dialogs.dialog import ChoiceDialog
@@ -93,6 +95,33 @@ def shown(app: DistrainApp) -> str:
 
 def has_message(app: DistrainApp, text: str) -> bool:
     return any(text in message for message in messages(app))
+
+
+def test_nothing_is_read_while_the_terminal_takes_no_output(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It blocks the app, and frames would fill the memory and delay the first key after that."""
+    run = make("mine").steps(5)
+    frames: list[RunFrame] = []
+    read = RunFeed.read
+
+    def read_and_note(feed: RunFeed, view: ChartView) -> RunFrame:
+        frames.append(read(feed, view))
+        return frames[-1]
+
+    monkeypatch.setattr(RunFeed, "read", read_and_note)
+    monkeypatch.setattr("distrain.tui.app.BEAT_S", 0.05)
+    monkeypatch.setattr("distrain.tui.base_app.PATIENCE_S", 0.3)
+
+    async def scenario(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
+        time.sleep(1.5)
+        before = len(frames)
+        run.steps(1)
+        time.sleep(1.5)
+        assert len(frames) == before
+        await until(pilot, lambda: len(frames) > before, "read on")
+
+    watch(run, scenario)
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 36), (200, 60)])

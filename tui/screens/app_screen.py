@@ -70,6 +70,14 @@ class AppScreen(ErrorBoundary, FittedScreen[None]):
         stack = self.app.screen_stack
         return all(isinstance(above, ModalScreen) for above in stack[stack.index(self) + 1 :])
 
+    @property
+    def is_watched(self) -> bool:
+        """Return whether threads read for this screen: it is visible, and the app responds.
+
+        What they read while it does not would fill the memory, and delay the first key after it.
+        """
+        return self.is_current and self.distrain.is_responsive
+
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Ignore keys that arrive before the widgets they act on are mounted."""
         return super().check_action(action, parameters) if self.is_mounted else False

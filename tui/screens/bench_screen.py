@@ -105,7 +105,7 @@ class BenchScreen(AppScreen):
         while not (worker.is_cancelled or self._has_left.is_set()):
             cpu_before = time.process_time()
             try:
-                if self.is_current and (feed.has_changed() or last_problem):
+                if self.is_watched and (feed.has_changed() or last_problem):
                     self.post_message(self.FrameRead(feed.read()))
                     last_problem = ""
             except (DistrainError, OSError) as error:

@@ -98,7 +98,7 @@ class CompareScreen(LinkedPlotsScreen):
             while not (worker.is_cancelled or self._has_left.is_set()):
                 view = self.view
                 cpu_before = time.process_time()
-                if self.is_current and (feed.has_changed() or view != last_view):
+                if self.is_watched and (feed.has_changed() or view != last_view):
                     last_view = view
                     self.post_message(self.FrameRead(feed.read(view)))
                 self._wait(cpu_before)

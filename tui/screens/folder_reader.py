@@ -81,7 +81,7 @@ class FolderReader:
         scanner = RunScanner(self._screen.distrain.runs_dir)
         is_complete = False
         while not (worker.is_cancelled or self._has_stopped.is_set()):
-            if self._screen.is_current or not is_complete:
+            if self._screen.is_watched or not is_complete:
                 if self._must_reread.is_set():
                     self._must_reread.clear()
                     scanner.reset()
@@ -97,7 +97,7 @@ class FolderReader:
             else:
                 for changes in scanner.scan_states():
                     self._pass_on(changes, is_complete)
-            has_more = scanner.has_more and self._screen.is_current
+            has_more = scanner.has_more and self._screen.is_watched
             self._wake.wait(PAUSE_S if has_more else POLL_S)
             self._wake.clear()
         scanner.close()

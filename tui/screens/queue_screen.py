@@ -71,7 +71,7 @@ class QueueScreen(AppScreen):
     @work(thread=True, exclusive=True)
     def _follow(self) -> None:
         while not self._has_left.is_set():
-            if self.is_current:
+            if self.is_watched:
                 try:
                     self.post_message(self.QueueRead(read_queue()))
                 except DistrainError as error:

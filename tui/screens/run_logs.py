@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +20,15 @@ from distrain.tui.widgets.log_pane import LogPane
 class RunLogs:
     """Serves the requests of a log pane on a screen, for the run in a folder."""
 
-    def __init__(self, screen: Screen[Any], pane: LogPane, folder: Path) -> None:
+    def __init__(
+        self, screen: Screen[Any], pane: LogPane, folder: Path, is_watched: Callable[[], bool]
+    ) -> None:
         self._screen = screen
         self._folder = folder
         self._follower = LogFollower(
             folder,
             deliver=lambda page: pane.post_message(LogPane.PageRead(page)),
-            is_watched=lambda: screen.is_current and pane.is_displayed,
+            is_watched=lambda: is_watched() and pane.is_displayed,
         )
 
     def start(self) -> None:

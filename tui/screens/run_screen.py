@@ -113,7 +113,7 @@ class RunScreen(LinkedPlotsScreen):
         self._hardware = self.query_one(HardwarePane)
         self._tables = [self._rank_table, self._hardware]
         self._logs = self.query_one(LogPane)
-        self._run_logs = RunLogs(self, self._logs, self.run.record.dir)
+        self._run_logs = RunLogs(self, self._logs, self.run.record.dir, lambda: self.is_watched)
         self._set_up(*self._plots, *self._tables)
         wants_logs = self.distrain.settings.shows_logs(self._kind)
         self._show_logs(wants_logs and not self.run.is_observed)  # its output is elsewhere
@@ -147,7 +147,7 @@ class RunScreen(LinkedPlotsScreen):
                 cpu_before = time.process_time()
                 try:
                     # Looked at while another screen covers this one, a change would be forgotten.
-                    if self.is_current and (
+                    if self.is_watched and (
                         feed.has_changed() or view != last_view or last_problem
                     ):
                         self.post_message(self.FrameRead(feed.read(view)))
