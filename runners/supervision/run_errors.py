@@ -112,6 +112,10 @@ def hang(evidence: Evidence, absent: list[int]) -> RunError:
     message = (
         f"{names} {verb} absent from a collective in which the others wait; {positions(evidence)}"
     )
+    if evidence.failures and not any(evidence.steps.values()):  # they may not reach each other
+        rank, (_, first) = min(evidence.failures.items(), key=lambda each: each[1][0])
+        line, _, _ = first.message.strip().partition("\n")
+        message += f"; rank {rank}: {line}"
     tracebacks = (
         f"rank {rank} waited here:\n{failure.traceback}"
         for rank, (_, failure) in evidence.failures.items()

@@ -188,6 +188,16 @@ FAILED: dict[str, tuple[dict[str, Any], int | None, str, str, list[int]]] = {
         1, "Hang", "rank 1 is absent from a collective in which the others wait; "
         "last seen: rank 0 at step 20, rank 1 at step 19", [0, 2],
     ),
+    "the first collective fails: a firewall may be between the ranks": (
+        {
+            "failures": {
+                0: (5.1, secondary_failure(0)),
+                2: (5.0, failure(2, "client socket has timed out\n\n", secondary=True)),
+            },
+        },
+        1, "Hang", "others wait; last seen: rank 0 at step 0, rank 1 at step 0, rank 2 at step 0; "
+        "rank 2: client socket has timed out", [0, 2],
+    ),
     "a rank is stopped by a signal, and torchrun kills it 30 s after the others have failed": (
         {
             "failures": {0: (5.0, secondary_failure(0)), 2: (5.0, secondary_failure(2))},
