@@ -533,7 +533,7 @@ def test_a_launcher_is_ended_early_once_all_ranks_of_a_failed_script_have_ended(
         await supervisor.launcher.end()
 
     asyncio.run(run())
-    assert judge(coordinator.run.evidence).reason == "rank 1: mine"
+    assert judge(coordinator.run.evidence).reason == "rank 1: ValueError: mine"
 
 
 def test_the_time_in_the_queue_is_no_time_of_starting(
