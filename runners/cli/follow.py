@@ -61,9 +61,8 @@ def follow(
 
 
 def _print_leaving(session: Followed) -> None:
-    print_message(
-        f"leaving; the {session.kind} is {session.status}: `distrain watch {session.id}` follows it"
-    )
+    hint = f": `distrain watch {session.id}` follows it" if session.is_live else ""
+    print_message(f"leaving; the {session.kind} is {session.status}{hint}")
 
 
 def _follow_until_end(

@@ -13,6 +13,7 @@ from distrain.runners.cli.signals import Signals
 
 RUN: Any = SimpleNamespace(kind="run", id="a-run", status="running", is_live=True)
 LEAVING = "leaving; the run is running: `distrain watch a-run` follows it\n"
+ENDED: Any = SimpleNamespace(kind="run", id="a-run", status="completed", is_live=False)
 
 
 @pytest.fixture
@@ -31,9 +32,20 @@ def test_sigterm_leaves_a_run_and_says_so(
     assert capsys.readouterr().err == printed
 
 
-@pytest.mark.parametrize(("can_stop", "printed"), [(True, LEAVING), (False, "")])
+@pytest.mark.parametrize(
+    ("run", "can_stop", "printed"),
+    [
+        (RUN, True, LEAVING),
+        (RUN, False, ""),
+        (ENDED, True, "leaving; the run is completed\n"),  # as its last lines were printed
+    ],
+)
 def test_a_reader_that_ends_leaves_a_run_and_the_command_says_so(
-    can_stop: bool, printed: str, view: SimpleNamespace, capsys: pytest.CaptureFixture[str]
+    run: Any,
+    can_stop: bool,
+    printed: str,
+    view: SimpleNamespace,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     def update() -> bool:
         raise BrokenPipeError
@@ -41,5 +53,5 @@ def test_a_reader_that_ends_leaves_a_run_and_the_command_says_so(
     view.update = update
     signals = Signals()
     with pytest.raises(BrokenPipeError):
-        follow.follow(RUN, signals, stream=sys.stderr, can_stop=can_stop)
+        follow.follow(run, signals, stream=sys.stderr, can_stop=can_stop)
     assert capsys.readouterr().err == printed
