@@ -36,7 +36,7 @@ from distrain.runners.protocol.client import (
 from distrain.runners.protocol.events import Stop
 from distrain.runners.system import scheduler_env
 from distrain.runners.system.limits import explain
-from distrain.runners.system.network import address_of
+from distrain.runners.system.network import address_of, reachable_address
 from distrain.runners.system.scratch import scratch_folder
 
 TICK_S = 0.05
@@ -78,7 +78,7 @@ def _join_at(address: str, token_file: str, node_rank: int | None, devices: str)
     if devices:  # this reports an invalid choice; whether it suffices depends on the run's config
         choice = RunConfig().with_changes({"devices": parse_devices(devices)})
         choose_devices(choice, host_for(choice))
-    host, port = split_address(address)
+    host, port = split_address(reachable_address(address))  # host 0 may be here, and listens there
     supervisor = f"tcp:{join_address(address_of(host), port)}"
     number = str(-1 if node_rank is None else node_rank)
     command = ["distrain.runners.launchers.joined_host", number, devices]

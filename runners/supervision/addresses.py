@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable
 
 from distrain.runners.config.plan import Plan
 from distrain.runners.config.schema import RunConfig
 from distrain.runners.launchers.batch_scheduler import BatchScheduler
-from distrain.runners.protocol.client import (
-    ServerAddresses,
-    join_address,
-    read_user_token,
-    split_address,
-)
+from distrain.runners.protocol.client import ServerAddresses, read_user_token
 from distrain.runners.supervision.membership import hosts_join
 from distrain.runners.system import scheduler_env
-from distrain.runners.system.network import choose_interface, is_loopback, listening_address
+from distrain.runners.system.network import choose_interface, listening_address, reachable_address
 
 
 def listen_address(
@@ -30,26 +24,13 @@ def listen_address(
     `warn` is called with a sentence where no address was found and the run does without.
     Raises DistrainError.
     """
-    if config.report.listen:
-        return config.report.listen
-    if config.dist.rendezvous:
-        return _reachable(config.dist.rendezvous)
+    if configured := config.report.listen or config.dist.rendezvous:
+        return reachable_address(configured)
     if plan.tasks:
         return scheduler_env.report_address(config.dist.init_method)
     if scheduler:
         return scheduler.report_address(warn)
     return listening_address() if hosts_join(plan) else ""
-
-
-def _reachable(rendezvous: str) -> str:
-    """Return HOST:PORT with another address if HOST is this host's name and means its loopback
-    interface here, as on Debian: other hosts do not reach that.
-    """
-    host, port = split_address(rendezvous)
-    is_own_name = host.partition(".")[0] == socket.gethostname().partition(".")[0]
-    if is_own_name and is_loopback(host):
-        return join_address(listening_address(), port)
-    return rendezvous
 
 
 def known_token(config: RunConfig, plan: Plan) -> str:

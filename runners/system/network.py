@@ -11,7 +11,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import NamedTuple
 
 from distrain.runners.errors import ConfigError, DistrainError
-from distrain.runners.protocol.client import split_address
+from distrain.runners.protocol.client import join_address, split_address
 
 Interfaces = dict[str, list[IPv4Address | IPv6Address]]
 """The addresses of each interface, by its name."""
@@ -67,6 +67,26 @@ def is_loopback(name: str) -> bool:
     with contextlib.suppress(DistrainError):
         return ip_address(address_of(name)).is_loopback
     return False
+
+
+def is_own_loopback_name(name: str) -> bool:
+    """Return whether a name is this host's and means its loopback interface here, as on Debian.
+
+    On other hosts it means an address by which they reach this one.
+    """
+    own = socket.gethostname().partition(".")[0]
+    return name.partition(".")[0] == own != "localhost" and is_loopback(name)
+
+
+def reachable_address(address: str) -> str:
+    """Return HOST or HOST:PORT as other hosts reach it, where HOST is such a name.
+
+    Raises ConfigError as `listening_address`.
+    """
+    host, port = split_address(address)
+    if is_own_loopback_name(host):
+        return join_address(listening_address(), port)
+    return address
 
 
 def listening_address() -> str:

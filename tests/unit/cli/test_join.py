@@ -1,0 +1,28 @@
+"""Where a host that joins a run looks for its supervisor."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from unittest.mock import Mock
+
+import pytest
+
+from distrain.runners.cli import join
+from distrain.runners.config.schema import RunConfig
+from distrain.runners.protocol.client import TOKEN_FILE_VARIABLE
+
+
+def test_hosts_on_one_machine_meet_although_its_name_means_the_loopback_interface(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Host 0 listens at the machine's other address, as it does for hosts elsewhere."""
+    token = tmp_path / "token"
+    token.write_text("a word that both know")
+    token.chmod(0o600)
+    monkeypatch.setenv(TOKEN_FILE_VARIABLE, str(token))
+    monkeypatch.setattr(join, "reachable_address", {"node:4711": "10.0.0.5:4711"}.__getitem__)
+    joining = Mock()
+    monkeypatch.setattr(join, "JoiningProcess", joining)
+    dist = {"nodes": 2, "node_rank": 1, "rendezvous": "node:4711"}
+    join.join_as_configured(RunConfig.from_dict({"launcher": "torchrun", "dist": dist}))
+    assert joining.call_args.args[1] == "tcp:10.0.0.5:4711"
