@@ -18,6 +18,7 @@ from distrain.runners.system.network import (
     address_of,
     interface_of,
     is_loopback,
+    is_own_loopback_name,
     listening_address,
 )
 
@@ -119,13 +120,14 @@ def meeting_address(init_method: str | None) -> str:
 def report_address(init_method: str | None) -> str:
     """Return the address at which rank 0's supervisor listens if the config names none.
 
-    It is the address at which the ranks meet, if that is one of this host. Raises ConfigError if
-    there is a choice to make, or no address.
+    It is the address at which the ranks meet, if that is one of this host and others reach it.
+    Raises ConfigError if there is a choice to make, or no address.
     """
     meeting = meeting_address(init_method)
-    if not meeting.startswith(FILE):
+    host = "" if meeting.startswith(FILE) else split_address(meeting)[0]
+    if host and not is_own_loopback_name(host):
         with suppress(DistrainError):
-            address = address_of(split_address(meeting)[0])
+            address = address_of(host)
             interface_of(address)
             return address
     return listening_address()

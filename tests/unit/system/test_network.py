@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 
@@ -11,7 +12,8 @@ import pytest
 from distrain.runners.config.planning import plan_here
 from distrain.runners.config.schema import RunConfig
 from distrain.runners.errors import ConfigError, DistrainError
-from distrain.runners.system import network
+from distrain.runners.supervision.addresses import listen_address
+from distrain.runners.system import network, scheduler_env
 from distrain.runners.system.network import GLOO, NCCL, choose_interface
 
 LOOPBACK = network.loopback_interface()
@@ -41,6 +43,25 @@ def test_a_name_resolves_or_does_not() -> None:
     assert network.resolves("127.0.0.1")
     assert not network.resolves(NOBODY)
     assert not network.resolves("a" * 64 + ".invalid")  # a label has at most 63 characters
+
+
+@pytest.mark.parametrize("loopback", ["127.0.1.1", "127.0.0.1"])
+def test_a_host_whose_name_means_its_loopback_interface_gives_others_another_address(
+    loopback: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    addresses = {"node": loopback, "node.lan": loopback, "localhost": "127.0.0.1"}
+    monkeypatch.setattr(socket, "gethostname", lambda: "node")
+    monkeypatch.setattr(network, "address_of", addresses.__getitem__)
+    monkeypatch.setattr(scheduler_env, "address_of", addresses.__getitem__)
+    monkeypatch.setattr(network, "listening_address", lambda: "10.0.0.5")
+    monkeypatch.setattr(scheduler_env, "listening_address", lambda: "10.0.0.5")
+    assert network.reachable_address("node:4711") == "10.0.0.5:4711"
+    assert network.reachable_address("node.lan") == "10.0.0.5:0"  # any port
+    config = RunConfig.from_dict({"report": {"listen": "node:1"}})
+    assert listen_address(config, plan_here(config), None, print) == "10.0.0.5:1"
+    assert network.reachable_address("localhost:4711") == "localhost:4711"
+    assert scheduler_env.report_address("tcp://node:4711") == "10.0.0.5"
+    assert scheduler_env.report_address("tcp://localhost:4711") == "127.0.0.1"
 
 
 def test_an_unknown_name_is_reported() -> None:
