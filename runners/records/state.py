@@ -382,7 +382,8 @@ def check_supervisor(state: RunState, folder: Path) -> RunState:
 def _is_silent(state: RunState, folder: Path) -> bool:
     """Return whether the supervisor on another host has written nothing for SILENT_S seconds.
 
-    It records a sample of its host every second, except in a queue or for a scheduler's job.
+    It touches run.json every minute, apart from what it records. Runs in a queue or of a
+    scheduler's job are not judged.
     """
     is_sampled = state.status != "queued" and not (state.plan and state.plan.scheduled)
     is_silent = time.time() - last_modified(folder, WRITTEN) > SILENT_S

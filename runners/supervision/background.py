@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import sys
 import time
 import traceback
@@ -31,6 +32,7 @@ COMMIT_S = 0.5  # pause between commits
 # The commit interval is at least 1 s per so many ranks: the rows of each rank cost a disk page.
 RANKS_PER_SECOND = 512
 CHECK_S = 1.0
+TOUCH_CHECKS = 60  # a fifth of SILENT_S
 SUSPENDED_CHECKS = 3  # in a row that find a suspended launcher
 RETRY_S = 1.0  # from a task's error to its next try
 MOST_TRIES = 100
@@ -73,10 +75,15 @@ async def commit_regularly(
 
 
 async def guard_record(state: StateWriter) -> None:
-    """Write files of the record again if somebody else deletes or overwrites them."""
-    while True:
+    """Write files of the record again if somebody else deletes or overwrites them.
+
+    Readers on other hosts take a run for lost in whose record nothing changes: run.json is touched.
+    """
+    for check in itertools.count(1):
         await asyncio.sleep(CHECK_S)
         await state.restore_in_background()
+        if check % TOUCH_CHECKS == 0:
+            state.touch()
 
 
 async def sample_regularly(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 import time
 from collections.abc import Iterable
@@ -75,6 +76,11 @@ class StateWriter:
             with report_write_errors():
                 self._writer.set_state(**self._unsaved)
                 self._unsaved = {}
+
+    def touch(self) -> None:
+        """Show that the supervisor is there, also while it has nothing to write or cannot."""
+        with suppress(OSError):
+            os.utime(self._writer.dir / "run.json")
 
     def commit(self) -> None:
         """Write what was received; while the record cannot be written, run.json says why.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
 import threading
 import time
@@ -15,6 +16,7 @@ import pytest
 from distrain.runners.protocol.events import Finished, HostSample, Notice
 from distrain.runners.records import salvage, writer
 from distrain.runners.records.reader import Record
+from distrain.runners.supervision import background
 from distrain.runners.supervision.evidence import Evidence
 from distrain.runners.supervision.outcome import Outcome, judge
 from distrain.runners.supervision.state_writer import StateWriter
@@ -95,6 +97,28 @@ def test_a_supervisor_does_its_work_while_another_program_locks_the_database(
         asyncio.run(commit())
     assert not run.writer.pending
     assert not Record(run.dir).state.reason
+
+
+def test_readers_on_other_hosts_see_that_a_run_continues_of_which_nothing_is_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`report.sample_s` may be an hour, and a step too."""
+    run = RunBuilder(tmp_path, world=1).steps(3)
+    run.writer.set_state(host="elsewhere")
+    files = [each for each in run.dir.iterdir() if each.is_file()]
+    for each in files:
+        os.utime(each, (1.0, 1.0))
+    assert run.record.status == "failed"
+    monkeypatch.setattr(background, "CHECK_S", 0.0)
+    monkeypatch.setattr(background, "TOUCH_CHECKS", 2)
+
+    async def guard() -> None:
+        guarding = asyncio.create_task(background.guard_record(StateWriter(run.writer)))
+        while run.record.status != "running":
+            await asyncio.sleep(0.01)
+        guarding.cancel()
+
+    asyncio.run(asyncio.wait_for(guard(), 60))
 
 
 def test_how_a_run_ended_is_written_although_a_measurement_cannot_be(tmp_path: Path) -> None:
