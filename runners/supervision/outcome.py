@@ -154,7 +154,8 @@ def _failed(error: RunError) -> Outcome:
     # The sentence about a hang names its ranks itself.
     is_named = error.rank is None or error.type == run_errors.HANG
     message = formatting.single_line(error.message)
-    if " " not in message and message != error.type:  # as of a KeyError, whose message is the key
+    is_word = error.type == "KeyError" or " " not in message  # its message is only the key
+    if is_word and message != error.type:
         message = f"{error.type}: {message}"
     reason = message if is_named else f"{error.origin}: {message}"
     return Outcome(status="failed", reason=reason, error=error)

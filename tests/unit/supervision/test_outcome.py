@@ -423,10 +423,11 @@ def test_the_reason_is_one_line() -> None:
     assert outcome.reason == "rank 1: NCCL error: unhandled"
 
 
-def test_the_reason_names_the_error_of_a_message_that_is_only_a_key() -> None:
-    missing = structs.replace(failure(1), error="KeyError", message="'labels'")
+@pytest.mark.parametrize("key", ["'labels'", "'Unnamed: 0'"])
+def test_the_reason_names_the_error_of_a_message_that_is_only_a_key(key: str) -> None:
+    missing = structs.replace(failure(1), error="KeyError", message=key)
     outcome = judge(Evidence(world_size=2, failures={1: (5.0, missing)}))
-    assert outcome.reason == "rank 1: KeyError: 'labels'"
+    assert outcome.reason == f"rank 1: KeyError: {key}"
 
 
 def test_the_error_keeps_traceback_step_and_usage() -> None:
