@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import threading
@@ -40,9 +39,7 @@ def main() -> int:
                 rank: rank_variables(1, world_size, 0, rank, LOOPBACK, str(port))
                 for rank in range(world_size)
             }
-            if record.config.is_script:  # its ranks are interrupted with it, as one process group
-                signal.signal(signal.SIGINT, lambda *_: None)
-            return link.run_ranks(command, variables)
+            return link.run_ranks(command, variables, forward_interrupts=record.config.is_script)
 
 
 def horovod_variables(config: RunConfig, folder: Path) -> dict[str, str]:

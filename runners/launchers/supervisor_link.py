@@ -95,10 +95,12 @@ class SupervisorLink:
     ) -> int:
         """Start ranks, each with its own variables, and report how each fails until none is left.
 
-        With `forward_interrupts` a SIGINT is for the ranks. Returns 1 if a rank failed, else 0.
+        With `forward_interrupts` a SIGINT is for the ranks, each of which has a process group, as
+        torchrun gives it. Returns 1 if a rank failed, else 0.
         """
+        group = 0 if forward_interrupts else os.getpgrp()  # a new one, or that of this process
         running = {
-            os.posix_spawn(command[0], command, {**os.environ, **own}): rank
+            os.posix_spawn(command[0], command, {**os.environ, **own}, setpgroup=group): rank
             for rank, own in variables.items()
         }
         if forward_interrupts:
@@ -113,7 +115,7 @@ class SupervisorLink:
         return exit_code
 
 
-def _signal_all(pids: Iterable[int], number: int) -> None:
-    for pid in [*pids]:
+def _signal_all(groups: Iterable[int], number: int) -> None:
+    for group in [*groups]:
         with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, number)
+            os.killpg(group, number)
