@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import socket
 import threading
@@ -72,10 +73,16 @@ def is_loopback(name: str) -> bool:
 def is_own_loopback_name(name: str) -> bool:
     """Return whether a name is this host's and means its loopback interface here, as on Debian.
 
-    On other hosts it means an address by which they reach this one.
+    On other hosts it means an address by which they reach this one, if it is in a network.
     """
     own = socket.gethostname().partition(".")[0]
-    return name.partition(".")[0] == own != "localhost" and is_loopback(name)
+    is_own = name.partition(".")[0] == own != "localhost"
+    return is_own and is_loopback(name) and _is_in_a_network()
+
+
+def _is_in_a_network() -> bool:
+    addresses = itertools.chain.from_iterable(list_interfaces().values())
+    return any(not (each.is_loopback or each.is_link_local) for each in addresses)
 
 
 def reachable_address(address: str) -> str:

@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+from ipaddress import ip_address
 
 import pytest
 
@@ -55,6 +56,8 @@ def test_a_host_whose_name_means_its_loopback_interface_gives_others_another_add
     monkeypatch.setattr(scheduler_env, "address_of", addresses.__getitem__)
     monkeypatch.setattr(network, "listening_address", lambda: "10.0.0.5")
     monkeypatch.setattr(scheduler_env, "listening_address", lambda: "10.0.0.5")
+    interfaces = {"lo": [ip_address(loopback)], "eth0": [ip_address("10.0.0.5")]}
+    monkeypatch.setattr(network, "list_interfaces", lambda: interfaces)
     assert network.reachable_address("node:4711") == "10.0.0.5:4711"
     assert network.reachable_address("node.lan") == "10.0.0.5:0"  # any port
     config = RunConfig.from_dict({"report": {"listen": "node:1"}})
@@ -62,6 +65,8 @@ def test_a_host_whose_name_means_its_loopback_interface_gives_others_another_add
     assert network.reachable_address("localhost:4711") == "localhost:4711"
     assert scheduler_env.report_address("tcp://node:4711") == "10.0.0.5"
     assert scheduler_env.report_address("tcp://localhost:4711") == "127.0.0.1"
+    del interfaces["eth0"]  # without a network all ranks are here
+    assert network.reachable_address("node:4711") == "node:4711"
 
 
 def test_an_unknown_name_is_reported() -> None:
