@@ -25,7 +25,7 @@ _ESCAPE = re.compile(
 )
 # A progress bar is redrawn after a carriage return or after backspaces.
 _REDRAWN = re.compile(r"\r|\x08{2,}")
-_ACCURACY = re.compile(r"(?:topk?|acc|accuracy)(?![a-z])(?!.*err)")
+_ACCURACY = re.compile(r"(?:topk?|acc|accuracy)(?![a-z])(?!.*(?<![a-z])(?i:err|loss))")
 _DAY, _HOUR, _MINUTE = 86_400, 3_600, 60
 _SIZES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
@@ -228,7 +228,7 @@ def sort_metrics(metrics: Iterable[str]) -> list[str]:
 def is_accuracy(metric: str) -> bool:
     """Return whether a metric of that name is an accuracy: from 0 to 1, higher is better.
 
-    Neither an error, such as top1_error, nor another word, such as acceleration, is one.
+    No error or loss, such as top1_error, and no other word, such as acceleration, is one.
     """
     return _ACCURACY.match(metric) is not None
 

@@ -67,15 +67,16 @@ def test_sizes(number: float | None, said: str) -> None:
 def test_only_shares_are_percent() -> None:
     assert formatting.metric("top1", 0.9639) == "top1 96.39 %"
     assert formatting.metric("loss", 0.9639) == "loss 0.9639"
+    assert formatting.metric("acc_loss", 0.5) == "acc_loss 0.5000"
     assert formatting.metric("top1", None) == "top1 –"
 
 
 @pytest.mark.parametrize(
     ("best", "metrics"),
     [
-        ("max", ["top1", "topk", "top-5_acc", "acc", "acc@1", "acc/val", "accuracy"]),
+        ("max", ["top1", "topk", "top-5_acc", "acc", "acc@1", "acc/terrain", "accuracy"]),
         ("min", ["loss", "acc_loss", "topology_loss", "perplexity"]),
-        (None, ["top1_error", "accuracy_err", "accel_rmse", "topics"]),
+        (None, ["top1_error", "top1Error", "accuracy_err", "accel_rmse", "topics"]),
     ],
 )
 def test_a_name_tells_which_value_is_best(best: str | None, metrics: list[str]) -> None:
