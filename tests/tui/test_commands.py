@@ -114,6 +114,18 @@ def test_a_command_that_only_tells_what_it_would_start_shows_its_output(runs_dir
     play(scenario, runs_dir)
 
 
+def test_an_output_without_an_id_stays(runs_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end of that of --json, and of a run in another runs folder."""
+    monkeypatch.setattr("distrain.tui.dialogs.output.bind", lambda _: {"args": ["echo", "}"]})
+
+    async def scenario(pilot: Pilot[None], app: DistrainApp) -> None:
+        await typed(pilot, "run ddp --json", "enter")
+        await until(pilot, lambda: "done" in shown(app) or messages(app), "ended")
+        assert messages(app) == []
+
+    play(scenario, runs_dir)
+
+
 def test_an_output_that_comes_in_parts_has_all_characters(
     make: Make, runs_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -34,8 +34,7 @@ CHUNK = 1 << 16  # bytes
 class OutputDialog(Dialog[str]):
     """Execute `distrain` with these words; Escape ends the command.
 
-    Return its last line where it succeeded, if `wants_id` and that is one word: the id of what it
-    started.
+    Return its last line where it succeeded, if `wants_id` and that is the id of what it started.
     """
 
     BINDINGS = [("y", "copy", "Copy")]  # noqa: RUF012
@@ -114,9 +113,10 @@ class OutputDialog(Dialog[str]):
 
     def _show_end(self, code: int) -> None:
         lines = self._text.split("\n")
-        last = next((line for line in reversed(lines) if line.strip()), "")
-        if self._wants_id and code == 0 and len(last.split()) == 1:  # not --dry-run or --help
-            self.dismiss(last.strip())
+        last = next((line for line in reversed(lines) if line.strip()), "").strip()
+        has_started = len(last.split()) == 1 and os.path.isdir(self._runs_dir / last)
+        if self._wants_id and code == 0 and has_started:  # not with --dry-run or --json
+            self.dismiss(last)
             return
         state = "done" if code == 0 else f"exit code {code}"
         self._pane.scroll_home(animate=False)
