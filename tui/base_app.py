@@ -123,10 +123,12 @@ class BaseApp(ReliableTimers, App[None]):
     def typed_text(self) -> str | None:
         """What is typed now: the text of the field with the focus, "" in another dialog, or None.
 
-        A screen that opened meanwhile would take the rest of the text as actions.
+        A screen that opened meanwhile would take the rest of the text as actions. While another
+        window has the focus, it is the field that will have it again.
         """
-        if isinstance(self.focused, Input):
-            return self.focused.value
+        focused = self.focused or self._last_focused_on_app_blur
+        if isinstance(focused, Input):
+            return focused.value
         return "" if isinstance(self.screen, ModalScreen) else None
 
     def watch_attention(self) -> Callable[[], bool]:

@@ -97,8 +97,9 @@ def text_of(screen: LaunchScreen, kind: type[FormTable] | type[PreviewPane]) -> 
     return "\n".join(line.plain for line in screen.query_one(kind).lines)
 
 
+@pytest.mark.parametrize("is_away", [False, True])
 def test_a_launch_that_ends_while_a_person_types_takes_no_letters(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    is_away: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = RunBuilder(tmp_path, "mine")
     begun, has_typed = threading.Event(), threading.Event()
@@ -114,8 +115,13 @@ def test_a_launch_that_ends_while_a_person_types_takes_no_letters(
         await pilot.press("ctrl+r")
         await until(pilot, lambda: begun.is_set(), "begun")
         await pilot.press("slash", "b")
+        if is_away:  # in another window
+            pilot.app.post_message(events.AppBlur())
+            await until(pilot, lambda: screen.focused is None, "left")
         has_typed.set()
         await until(pilot, lambda: messages(pilot.app) == ["mine has started"], "started")
+        pilot.app.post_message(events.AppFocus())
+        await until(pilot, lambda: screen.focused is not None, "came back")
         await pilot.press(*"sw")
         assert pilot.app.screen is screen
         assert screen.query_one("#filter", Input).value == "bsw"
