@@ -218,7 +218,7 @@ class Run:
     ) -> Run:
         """Start a new run that continues from the last checkpoint, with dotted keys changed.
 
-        A script is started again, and finds the folder of this run as `previous_dir`.
+        A script is started again, and finds the folder with its own files as `previous_dir`.
 
         Raises DistrainError if the run is live or has no checkpoint, and ConfigError if it has
         completed all its epochs or steps.

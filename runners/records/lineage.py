@@ -1,4 +1,4 @@
-"""From which earlier run a script continues that was resumed."""
+"""The earlier run from which a resumed script continues."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from distrain.runners.errors import DistrainError
-from distrain.runners.records.state import read_state
+from distrain.runners.records.state import TRASH, RunState, read_state
 
 # What distrain writes to the folder of a run, apart from hidden files and those of the database.
 _OF_RECORD = {
@@ -29,11 +29,16 @@ def find_previous(folder: Path) -> Path | None:
 def _runs_before(folder: Path) -> Iterator[Path]:
     """Yield the folders of the run that a run continues, of the one that this continues, …"""
     seen = set()
-    with suppress(DistrainError):  # one of them was removed
-        while (parent := read_state(folder).parent) and parent not in seen:
+    with suppress(DistrainError):  # one of them was deleted
+        while (parent := _read_state(folder).parent) and parent not in seen:
             seen.add(parent)
             folder = folder.parent / parent
             yield folder
+
+
+def _read_state(folder: Path) -> RunState:
+    removed = folder.parent / TRASH / folder.name
+    return read_state(folder if folder.exists() else removed)
 
 
 def _has_own_files(folder: Path) -> bool:

@@ -27,6 +27,7 @@ from distrain.runners.launchers.node_telemetry import MAX_BYTES, forwarding_logs
 from distrain.runners.launchers.torchrun import run_elastic_agent
 from distrain.runners.protocol.client import ServerAddresses
 from distrain.runners.protocol.events import Event, NodeFinished, Printed, Welcome
+from distrain.runners.records.trash import move_to_trash
 from distrain.runners.supervision.stall_probe import LAST_S
 from distrain.runners.system import scratch
 from distrain.runners.system.rank_identity import (
@@ -96,6 +97,8 @@ def test_a_script_continues_from_the_last_run_in_which_it_has_saved(
             (run.dir / saved).touch()
     assert _previous_of(runs[3]) == str(runs[found].dir)
     assert _previous_of(runs[0]) is None
+    move_to_trash(runs[1].dir)
+    assert _previous_of(runs[3]) == str(runs[0 if found == 1 else found].dir)
 
 
 def _previous_of(run: RunBuilder) -> str | None:
