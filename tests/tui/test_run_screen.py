@@ -1046,6 +1046,26 @@ def test_a_stall_takes_the_place_of_the_progress(make: Make) -> None:
     watch(run, scenario)
 
 
+def test_no_stall_is_read_while_the_terminal_takes_no_output(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = make("mine").steps(5)
+    monkeypatch.setattr("distrain.tui.screens.stacks_screen.REFRESH_S", 0.05)
+
+    async def scenario(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
+        await pilot.press("h")
+        await until(pilot, lambda: "mine is running" in shown(app), "read")
+        with monkeypatch.context() as blocked:
+            blocked.setattr(DistrainApp, "is_responsive", False)
+            await pilot.pause(0.2)
+            run.writer.set_state(status="stopping")
+            await pilot.pause(0.2)
+            assert "mine is running" in shown(app)
+        await until(pilot, lambda: "mine is stopping" in shown(app), "read on")
+
+    watch(run, scenario)
+
+
 def test_names_with_markup_are_shown_as_they_are(make: Make) -> None:
     run = make(hosts=["[/a]", "[@click=app.quit]b"]).steps(40)
     for host in range(2):

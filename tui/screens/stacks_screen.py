@@ -89,8 +89,9 @@ class StacksScreen(AppScreen):
     def _follow_stall(self) -> None:
         with suppress(DistrainError):  # the run was deleted
             while not self._has_left.is_set():
-                state = self.run.record.state
-                self.post_message(self.StallRead(state.status, state.current_stall))
+                if self.is_watched:
+                    state = self.run.record.state
+                    self.post_message(self.StallRead(state.status, state.current_stall))
                 self._has_left.wait(REFRESH_S)
 
     @work(thread=True, exclusive=True, group="stacks")
