@@ -274,10 +274,10 @@ async def supervise(folder: Path, on_ready: Callable[[], None]) -> None:
         reserve.write_bytes(bytes(RESERVE_BYTES))
         supervisor.join_queue()
         waits = coordinator.run.evidence.queued or supervisor.scheduler is not None
-        started = writer.state.started or (None if waits else time.time())
-        writer.set_state(started=started, socket=addresses.local, **process_identity())
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, coordinator.control.stop)
+        started = writer.state.started or (None if waits else time.time())
+        writer.set_state(started=started, socket=addresses.local, **process_identity())
         on_ready()
         try:
             if await supervisor.wait_for_devices():

@@ -56,7 +56,7 @@ def test_a_host_whose_name_means_its_loopback_interface_gives_others_another_add
     monkeypatch.setattr(scheduler_env, "address_of", addresses.__getitem__)
     monkeypatch.setattr(network, "listening_address", lambda: "10.0.0.5")
     monkeypatch.setattr(scheduler_env, "listening_address", lambda: "10.0.0.5")
-    interfaces = {"lo": [ip_address(loopback)], "eth0": [ip_address("10.0.0.5")]}
+    interfaces = {"lo": [ip_address("127.0.0.1")], "eth0": [ip_address("10.0.0.5")]}
     monkeypatch.setattr(network, "list_interfaces", lambda: interfaces)
     assert network.reachable_address("node:4711") == "10.0.0.5:4711"
     assert network.reachable_address("node.lan") == "10.0.0.5:0"  # any port
