@@ -21,7 +21,7 @@ from distrain.models.errors import nearest
 from distrain.runners.errors import DistrainError, is_current_folder_deleted
 from distrain.runners.session import Session, runs_folder
 from distrain.tui import keymap, settings
-from distrain.tui.base_app import BEAT_S, BaseApp
+from distrain.tui.base_app import HEARTBEAT_S, BaseApp
 from distrain.tui.data.history import History
 from distrain.tui.marks import RunMarks
 from distrain.tui.screen_threads import ScreenThreads
@@ -117,7 +117,7 @@ class DistrainApp(ErrorBoundary, BaseApp):
         # On SIGTERM the terminal is restored. SIGHUP ends the process: the terminal is gone.
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._terminate)
         self.app_resume_signal.subscribe(self, self._repaint)
-        self.set_interval(BEAT_S, self.note_beat)
+        self.set_interval(HEARTBEAT_S, self.note_heartbeat)
         self.set_keymap(self.settings.keys)
         self.theme = self.settings.theme
         keys = self.settings.keys

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from distrain.tui.requests import BenchActions, ExportActions, LaunchActions, SessionActions
 
 SCREENS_CSS = Path(__file__).with_name("screens.tcss")  # of all screens but the table of runs
-BEAT_S = 1.0
-PATIENCE_S = 3.0
+HEARTBEAT_S = 1.0
+UNRESPONSIVE_S = 3.0
 
 
 class BaseApp(ReliableTimers, App[None]):
@@ -42,18 +42,18 @@ class BaseApp(ReliableTimers, App[None]):
     settings: Settings
     run_marks: RunMarks
     history_changed: Signal[None]  # also what of it was seen
-    _last_beat = inf
+    _last_heartbeat = inf
 
-    def note_beat(self) -> None:
-        """Note that the app handles messages; called every BEAT_S."""
-        self._last_beat = time.monotonic()
+    def note_heartbeat(self) -> None:
+        """Note that the app handles messages; called every HEARTBEAT_S."""
+        self._last_heartbeat = time.monotonic()
 
     @property
     def is_responsive(self) -> bool:
         """Whether the app handles messages, which it does not while its terminal takes no output,
         as one whose connection is interrupted.
         """
-        return time.monotonic() - self._last_beat < PATIENCE_S
+        return time.monotonic() - self._last_heartbeat < UNRESPONSIVE_S
 
     @property
     @abstractmethod

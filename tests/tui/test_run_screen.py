@@ -110,8 +110,8 @@ def test_nothing_is_read_while_the_terminal_takes_no_output(
         return frames[-1]
 
     monkeypatch.setattr(RunFeed, "read", read_and_note)
-    monkeypatch.setattr("distrain.tui.app.BEAT_S", 0.05)
-    monkeypatch.setattr("distrain.tui.base_app.PATIENCE_S", 0.3)
+    monkeypatch.setattr("distrain.tui.app.HEARTBEAT_S", 0.05)
+    monkeypatch.setattr("distrain.tui.base_app.UNRESPONSIVE_S", 0.3)
 
     async def scenario(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
         time.sleep(1.5)
