@@ -8,7 +8,8 @@ import sys
 from subprocess import PIPE, Popen
 
 LAUNCHER = """
-import sys
+import signal, sys
+signal.signal(signal.SIGINT, signal.SIG_DFL)  # where the tests run in the background it is ignored
 from distrain.runners.launchers.supervisor_link import SupervisorLink
 link = SupervisorLink.__new__(SupervisorLink)
 command = [sys.executable, "-c", sys.argv[1]]
@@ -33,6 +34,6 @@ def test_an_interrupt_of_a_launcher_reaches_the_process_group_of_each_rank() -> 
         assert launcher.stdout
         assert [launcher.stdout.readline() for _ in range(2)] == ["ready\n", "ready\n"]
         os.kill(launcher.pid, signal.SIGINT)
-        printed, _ = launcher.communicate(timeout=60)
+        printed, _ = launcher.communicate()
     assert sorted(printed.split()) == ["True", "True", "interrupted", "interrupted"]
     assert launcher.returncode == 0
