@@ -15,9 +15,16 @@ link = SupervisorLink.__new__(SupervisorLink)
 command = [sys.executable, "-c", sys.argv[1]]
 sys.exit(link.run_ranks(command, {0: {}, 1: {}}, forward_interrupts=True))
 """
-RANK = """
+RANK = r"""
 import os, subprocess, sys
-wait = "import time\\ntry: print('ready'); time.sleep(600)\\nexcept: print('interrupted')"
+wait = r'''
+import time
+try:
+    print("ready\n", end="")  # one call of write: the output of all ranks is one pipe
+    time.sleep(600)
+except KeyboardInterrupt:
+    print("interrupted\n", end="")
+'''
 child = subprocess.Popen([sys.executable, "-uc", wait])
 try:
     child.wait()
@@ -32,8 +39,9 @@ def test_an_interrupt_of_a_launcher_reaches_the_process_group_of_each_rank() -> 
     command = [sys.executable, "-c", LAUNCHER, RANK]
     with Popen(command, stdout=PIPE, text=True, start_new_session=True) as launcher:
         assert launcher.stdout
-        assert [launcher.stdout.readline() for _ in range(2)] == ["ready\n", "ready\n"]
+        begun = [launcher.stdout.readline() for _ in range(2)]
         os.kill(launcher.pid, signal.SIGINT)
         printed, _ = launcher.communicate()
+    assert begun == ["ready\n", "ready\n"]
     assert sorted(printed.split()) == ["True", "True", "interrupted", "interrupted"]
     assert launcher.returncode == 0
