@@ -83,7 +83,7 @@ async def guard_record(state: StateWriter) -> None:
         await asyncio.sleep(CHECK_S)
         await state.restore_in_background()
         if check % TOUCH_CHECKS == 0:
-            state.touch()
+            await asyncio.to_thread(state.touch)
 
 
 async def sample_regularly(
