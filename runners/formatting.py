@@ -25,7 +25,7 @@ _ESCAPE = re.compile(
 )
 # A progress bar is redrawn after a carriage return or after backspaces.
 _REDRAWN = re.compile(r"\r|\x08{2,}")
-_ACCURACY = re.compile(r"(?:topk?|acc|accuracy)(?![a-z])(?!.*(?<![a-z])(?i:err|loss))")
+_ACCURACY = re.compile(r"(?:topk?|acc|accuracy)(?![a-z])(?!.*(?:(?<![a-z])(?i:err|loss)|Err|Loss))")
 _DAY, _HOUR, _MINUTE = 86_400, 3_600, 60
 _SIZES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
@@ -235,7 +235,7 @@ def is_accuracy(metric: str) -> bool:
 
 def best_is(metric: str) -> Literal["max", "min"] | None:
     """Return whether the maximum or the minimum of a metric is best, where its name tells it."""
-    if metric.endswith(("loss", "perplexity", "bits_per_byte")):
+    if metric.lower().endswith(("loss", "perplexity", "bits_per_byte")):
         return "min"
     return "max" if is_accuracy(metric) else None
 

@@ -46,7 +46,8 @@ def follow(
                 session.stop(now=signals.interrupts > 1)
         if error.errno != errno.EIO:
             if can_stop:
-                with contextlib.suppress(OSError):  # stderr may have a reader that stdout has not
+                # stderr may have a reader that stdout has not
+                with contextlib.suppress(OSError, DistrainError):
                     _print_leaving(session)
             raise
         exit_code = _leave_after_signal(signal.SIGHUP)  # the terminal closed before the signal

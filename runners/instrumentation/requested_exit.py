@@ -37,7 +37,8 @@ class RequestedExit:
     def _note(self, status: object) -> None:
         if current_thread() is main_thread():
             self._error = SystemExit(status)
-            self._error.__context__ = sys.exc_info()[1]  # as if it had been raised
+            if status not in (None, 0):
+                self._error.__context__ = sys.exc_info()[1]  # as if it had been raised
             self._before = self._activity()
 
     @property

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import sys
 import time
 import traceback
@@ -17,6 +16,7 @@ from distrain.runners.config.plan import Plan
 from distrain.runners.config.schema import RunConfig
 from distrain.runners.errors import DistrainError
 from distrain.runners.protocol.client import TOKEN_FILE_NAME, ServerAddresses
+from distrain.runners.records.state import SILENT_S
 from distrain.runners.records.writer import RecordWriter
 from distrain.runners.supervision.coordinator import Coordinator
 from distrain.runners.supervision.device_queue import DeviceLease
@@ -32,7 +32,7 @@ COMMIT_S = 0.5  # pause between commits
 # The commit interval is at least 1 s per so many ranks: the rows of each rank cost a disk page.
 RANKS_PER_SECOND = 512
 CHECK_S = 1.0
-TOUCH_CHECKS = 60  # a fifth of SILENT_S
+TOUCH_S = SILENT_S / 5
 SUSPENDED_CHECKS = 3  # in a row that find a suspended launcher
 RETRY_S = 1.0  # from a task's error to its next try
 MOST_TRIES = 100
@@ -75,15 +75,17 @@ async def commit_regularly(
 
 
 async def guard_record(state: StateWriter) -> None:
-    """Write files of the record again if somebody else deletes or overwrites them.
-
-    Readers on other hosts take a run for lost in whose record nothing changes: run.json is touched.
-    """
-    for check in itertools.count(1):
+    """Write files of the record again if somebody else deletes or overwrites them."""
+    while True:
         await asyncio.sleep(CHECK_S)
         await state.restore_in_background()
-        if check % TOUCH_CHECKS == 0:
-            await asyncio.to_thread(state.touch)
+
+
+async def touch_regularly(state: StateWriter) -> None:
+    """Touch run.json: to readers on other hosts, a run whose record does not change has failed."""
+    while True:
+        await asyncio.sleep(TOUCH_S)
+        await asyncio.to_thread(state.touch)
 
 
 async def sample_regularly(

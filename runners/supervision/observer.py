@@ -101,6 +101,7 @@ class RunObserver:
             partial(background.sample_regularly, self._config, plan, writer, coordinator),
             partial(background.sample_gpus, self._config, plan, writer),
             partial(background.guard_record, self._state),
+            partial(background.touch_regularly, self._state),
             partial(background.watch_for_stalls, coordinator),
             self._record_provenance,
         ]

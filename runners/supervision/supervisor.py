@@ -210,6 +210,7 @@ class Supervisor:
             partial(background.watch_time, self.coordinator),
             partial(background.watch_folder, self.folder, self.coordinator),
             partial(background.guard_record, self.state),
+            partial(background.touch_regularly, self.state),
             self.hold_devices,
             partial(
                 background.wait_for_hosts,

@@ -75,8 +75,8 @@ def test_only_shares_are_percent() -> None:
     ("best", "metrics"),
     [
         ("max", ["top1", "topk", "top-5_acc", "acc", "acc@1", "acc/terrain", "accuracy"]),
-        ("min", ["loss", "acc_loss", "topology_loss", "perplexity"]),
-        (None, ["top1_error", "top1Error", "accuracy_err", "accel_rmse", "topics"]),
+        ("min", ["loss", "acc_loss", "accuracyLoss", "topology_loss", "perplexity"]),
+        (None, ["top1_error", "top1Error", "accError", "accuracy_err", "accel_rmse", "topics"]),
     ],
 )
 def test_a_name_tells_which_value_is_best(best: str | None, metrics: list[str]) -> None:

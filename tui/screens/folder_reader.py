@@ -94,7 +94,7 @@ class FolderReader:
                     self._pass_on(FolderChanges(), is_complete)
                     # The screen that is opened next: load it while nobody waits.
                     import_module("distrain.tui.screens.run_screen")
-            else:
+            elif self._screen.distrain.is_responsive:
                 for changes in scanner.scan_states():
                     self._pass_on(changes, is_complete)
             has_more = scanner.has_more and self._screen.is_watched

@@ -109,16 +109,15 @@ def test_readers_on_other_hosts_see_that_a_run_continues_of_which_nothing_is_rec
     for each in files:
         os.utime(each, (1.0, 1.0))
     assert run.record.status == "failed"
-    monkeypatch.setattr(background, "CHECK_S", 0.0)
-    monkeypatch.setattr(background, "TOUCH_CHECKS", 2)
+    monkeypatch.setattr(background, "TOUCH_S", 0.01)
 
-    async def guard() -> None:
-        guarding = asyncio.create_task(background.guard_record(StateWriter(run.writer)))
+    async def touch() -> None:
+        touching = asyncio.create_task(background.touch_regularly(StateWriter(run.writer)))
         while run.record.status != "running":
             await asyncio.sleep(0.01)
-        guarding.cancel()
+        touching.cancel()
 
-    asyncio.run(asyncio.wait_for(guard(), 60))
+    asyncio.run(asyncio.wait_for(touch(), 60))
 
 
 def test_how_a_run_ended_is_written_although_a_measurement_cannot_be(tmp_path: Path) -> None:
