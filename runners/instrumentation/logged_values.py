@@ -33,6 +33,7 @@ class LoggedValues:
         self._added: list[tuple[Any, Any, int, str, bool]] = []  # in the order of the calls
         self._names: dict[Any, str] = {}  # as they are reported, by what the script has passed
         self._steps: dict[str, int] = {}
+        self._first_steps: dict[str, int] = {}
         self._given: set[str] = set()  # names with steps that the script has given
         self._sources: dict[str, str] = {}
         self._windows: list[_LoggedWindow] = []
@@ -97,21 +98,26 @@ class LoggedValues:
             text += f"{MOST_ADDED:,} were logged at once"
             self._dropped = 0
             yield Notice(time=time.time(), rank=rank, text=text)
-        values = self._by_name()
+        first, others = self._by_name()
         if self._back:
             text = f"rank {rank}: logged values are left out where the step of a name goes back, "
             yield Notice(time=time.time(), rank=rank, text=text + self._back)
             self._back = ""
-        if values:
-            self._windows.append(_LoggedWindow(rank, values, self._steps))
+        for values, steps in ((first, self._first_steps), (others, self._steps)):
+            if values:
+                self._windows.append(_LoggedWindow(rank, values, steps))
         while self._windows and is_ready_by(until, self._windows[0]):
             yield from self._windows.pop(0).events()
 
-    def _by_name(self) -> dict[str, list[Any]]:
-        """Return the values that were added, by name."""
+    def _by_name(self) -> tuple[dict[str, list[Any]], dict[str, list[Any]]]:
+        """Return the values that were added, by name: the first one of each, and the others.
+
+        The first one is a point by itself, so that a record knows where its curve begins.
+        """
         added, self._added = self._added, []
         names, steps, sources = self._names, self._steps, self._sources
-        found: dict[str, list[Any]] = {}
+        first: dict[str, list[Any]] = {}
+        others: dict[str, list[Any]] = {}
         for given, value, step, source, is_given in added:
             self.sources[source] = None
             name = names.get(given)
@@ -136,8 +142,11 @@ class LoggedValues:
                 if step == last:
                     continue
             steps[name] = step
-            found.setdefault(name, []).append(value)
-        return found
+            if last is None:
+                first[name], self._first_steps[name] = [value], step
+            else:
+                others.setdefault(name, []).append(value)
+        return first, others
 
 
 class _LoggedWindow:

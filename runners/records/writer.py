@@ -40,7 +40,8 @@ from distrain.runners.records.state import (
     write_state,
 )
 from distrain.runners.records.timeseries.appender import Appender
-from distrain.runners.records.timeseries.series import SERIES, LoggedRow
+from distrain.runners.records.timeseries.rows import read_latest
+from distrain.runners.records.timeseries.series import LOGGED, SERIES, LoggedRow
 from distrain.runners.records.write_errors import cannot_write, is_damage
 
 Item = Event | GpuSample | HostSample | RankSample
@@ -65,11 +66,12 @@ class RecordWriter:
     disk or SQLite refuses; the batch is kept for the next try.
 
     An Attempt discards what was added before it and belongs to later steps; do not add what a
-    rank of an older attempt sends after that. Windows are deleted, with the roll-ups that cover
-    any of them. Should a window lie across the step (none does: windows end where checkpoints
-    begin), its earlier steps are lost too, as sums cannot be divided. Evaluations, checkpoints
-    and losses that were not finite stay as events of kind UNDONE. Samples belong to times, not to
-    steps, and stay.
+    rank of an older attempt sends after that. Windows and logged values are deleted, with the
+    roll-ups that cover any of them. Should a window lie across the step (none does: windows end
+    where checkpoints begin), its earlier steps are lost too, as sums cannot be divided.
+    Evaluations, checkpoints and losses that were not finite stay as events of kind UNDONE. Samples
+    belong to times, not to steps, and stay. A curve that a script has logged is cut only where
+    the new attempt goes on with it.
 
     A record with a journal, whose job writes it (`has_journal`), can be continued after its
     writer was killed: `recovered` is then true, and `journal_entries` is how many entries of the
@@ -86,6 +88,7 @@ class RecordWriter:
         self._known_events: set[tuple[str, int]] = set()
         self._last_event = 0  # its id; those of a new database go on, as viewers read from an id on
         self._curves: dict[tuple[str, int], int] = {}  # by name and rank
+        self._uncut: set[int] = set()  # curves of earlier attempts that may be cut: see Attempt
         self._is_damaged = False
         self._db_lock = threading.RLock()
         self._entry_lock = threading.Lock()  # held while only a part of an entry is added
@@ -114,9 +117,13 @@ class RecordWriter:
         for row in self._db.execute(f"SELECT {', '.join(RANK_FIELDS)} FROM ranks").fetchall():
             info = msgspec.convert(dict(zip(RANK_FIELDS, row, strict=True)), RankInfo, strict=False)
             self.ranks[info.rank] = info
-        last = "SELECT step FROM events WHERE kind = 'attempt' ORDER BY id DESC LIMIT 1"
-        for (step,) in self._db.execute(last).fetchall():
-            self._known_events = self._find_events_at(step)
+        last = "SELECT body FROM events WHERE kind = 'attempt' ORDER BY id DESC LIMIT 1"
+        for (body,) in self._db.execute(last).fetchall():
+            attempt = msgspec.json.decode(body, type=Attempt)
+            self._known_events = self._find_events_at(attempt.step)
+            if attempt.counts_anew:
+                newest = read_latest(self._db, LOGGED)
+                self._uncut = {key for key, row in newest.items() if row.time < attempt.time}
         self._recount()
 
     def add(self, item: Item) -> None:
@@ -159,6 +166,7 @@ class RecordWriter:
             batch, journal_entries = self._pending[:], self.journal_entries
         if not batch:
             return
+        uncut = self._uncut.copy()
         try:
             self._files.restore_index()
             set_cache(self._db, len(self.ranks) + len(self._curves))
@@ -170,6 +178,7 @@ class RecordWriter:
         except Exception as error:  # also of a value that SQLite cannot store
             if self._db.in_transaction:  # a full disk has rolled back already
                 self._db.execute("ROLLBACK")
+            self._uncut = uncut
             with suppress(sqlite3.Error):  # of a damaged file, which `restore_database` replaces
                 self._recount()
             raise self._cannot_write(error) from None
@@ -250,8 +259,11 @@ class RecordWriter:
         self._insert(part, now)
 
     def _discard_later_steps(self, attempt: Attempt) -> None:
-        for kind in (Window, LoggedRow):
-            self._appenders[kind].discard(self._db, "step", attempt.last_kept)
+        self._appenders[Window].discard(self._db, "step", attempt.last_kept)
+        if attempt.counts_anew:
+            self._uncut = set(self._curves.values())
+        else:
+            self._appenders[LoggedRow].discard(self._db, "step", attempt.last_kept)
         self._db.execute(
             f"UPDATE events SET kind = ? WHERE kind IN ({_KIND_MARKS}) AND step > ?",
             (UNDONE, *_KINDS_OF_A_STEP, attempt.last_kept),
@@ -277,6 +289,7 @@ class RecordWriter:
         events = [
             event for event in events if (_kind(event), _step(event)) not in self._known_events
         ]
+        self._cut_curves(samples[LoggedRow])
         for kind, items in samples.items():
             if items:
                 self._appenders[kind].append(self._db, items)
@@ -314,6 +327,16 @@ class RecordWriter:
                 )
             )
         return rows
+
+    def _cut_curves(self, rows: list[LoggedRow]) -> None:
+        """Discard what earlier attempts have logged from where this one begins with a curve."""
+        last_kept: dict[int, float] = {}
+        for row in rows if self._uncut else ():
+            if row.curve in self._uncut:
+                last_kept.setdefault(row.curve, row.step - 1)
+        if last_kept:
+            self._appenders[LoggedRow].discard(self._db, "step", last_kept)
+            self._uncut -= last_kept.keys()
 
     def _curve_of(self, name: str, rank: int) -> int:
         """Return the number of a curve, which is new where the rank has not logged the name."""

@@ -97,7 +97,8 @@ class Attempt(Event, frozen=True, tag="attempt"):
     """The ranks were restarted and continue after `step`; later steps are discarded.
 
     Written by the supervisor. `number` counts restarts from 1; `lost` is the last step that was
-    done before the restart.
+    done before the restart. With `counts_anew`, those of a script are counted from 0 again; as it
+    may log steps of its own, a curve is kept up to the first one that is logged after this.
     """
 
     time: float
@@ -105,6 +106,7 @@ class Attempt(Event, frozen=True, tag="attempt"):
     step: Int
     lost: Int
     reason: str = ""
+    counts_anew: bool = False
 
     @property
     def last_kept(self) -> int:

@@ -7,7 +7,7 @@ the process is killed. The tables are defined in `rollup`.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 from operator import attrgetter
 from typing import Generic
@@ -60,11 +60,16 @@ class Appender(Generic[T]):
             ]
             db.executemany(self._roll_up_rollups if level > 1 else self._roll_up_raw, groups)
 
-    def discard(self, db: sqlite3.Connection, axis: str, end: float) -> None:
-        """Delete all rows beyond `end` of an axis, and the roll-ups that cover any of them."""
+    def discard(self, db: sqlite3.Connection, axis: str, end: float | Mapping[int, float]) -> None:
+        """Delete rows beyond `end` of an axis, and the roll-ups that cover any of them.
+
+        `end` is that of all keys, or of each key whose rows may be deleted.
+        """
         name = self.series.name
         key = self.series.key
         counts = count_rows(db, self.series)
+        if isinstance(end, Mapping):
+            counts = {key: count for key, count in counts.items() if key in end}
         ranges = find_rows_between(db, self.series, counts, axis, None, end)
         for value, (_, kept) in ranges.items():
             db.execute(f"DELETE FROM {name} WHERE {key} = ? AND seq >= ?", (value, kept))

@@ -45,6 +45,7 @@ RESTARTED_BY_TORCHRUN = """
     is_first = os.environ["TORCHELASTIC_RESTART_COUNT"] == "0"
     for step in range(1, 6 if is_first else 4):
         distrain.step(samples=4)
+        distrain.log({"reward": float(is_first)}, step=step if is_first else step + 3)
     if is_first:
         if os.environ["RANK"] == "1":
             raise ValueError("flaky")
@@ -142,9 +143,15 @@ def test_ranks_that_the_torchrun_of_a_command_restarts_begin_a_new_attempt(
     torchrun = (sys.executable, "-m", "torch.distributed.run")
     options = ("--nproc-per-node=2", "--max-restarts=1", "--standalone")
     found = summary(distrain, "--", *torchrun, *options, "train.py")
-    (attempt,) = only_run(runs_dir).attempts()
+    record = only_run(runs_dir)
+    (attempt,) = record.attempts()
     assert (found["status"], found["steps"], found["samples"]) == ("completed", 3, 24)
     assert attempt.reason == "rank 1: ValueError: flaky"
+    for key in record.logged()["reward"].values():  # in its own steps, it continues after step 3
+        values = [(row.step, row.total) for row in record.samples(LOGGED, key)]
+        assert values[-1][0] == 6
+        assert {step for step, value in values if value == 1.0} <= {1, 2, 3}
+        assert values[0][1] == 1.0
 
 
 def test_a_second_process_of_a_connected_rank_is_named_once_and_not_recorded(

@@ -61,7 +61,7 @@ from distrain.runners.records.run_folder import JOURNAL
 from distrain.runners.records.snapshot import Follower
 from distrain.runners.records.timeseries.appender import Appender
 from distrain.runners.records.timeseries.rows import read_totals
-from distrain.runners.records.timeseries.series import HOST, STEPS
+from distrain.runners.records.timeseries.series import HOST, LOGGED, STEPS
 from distrain.runners.records.writer import RecordWriter
 from distrain.runners.supervision.attempts import Attempts
 from distrain.runners.supervision.supervisor import Supervisor
@@ -346,7 +346,8 @@ def test_a_script_without_counted_steps_begins_again(writer: RecordWriter) -> No
     value = {"reward": LoggedStats.of([1.0])}
     with Record(writer.dir) as record:
         early = Follower(record)
-        for event in (evaluated(0, 0.1), attempt(1, step=0, lost=0), evaluated(0, 0.7)):
+        again = structs.replace(attempt(1, step=0, lost=0), counts_anew=True)
+        for event in (evaluated(0, 0.1), again, evaluated(0, 0.7)):
             writer.add(event)
             writer.add(Logged(time=event.time, rank=0, step=0, values=value))
             writer.commit()
@@ -357,6 +358,54 @@ def test_a_script_without_counted_steps_begins_again(writer: RecordWriter) -> No
         assert record.evaluations() == [evaluated(0, 0.7), evaluated(0, 0.8)]
         assert list(early.evaluations) == record.evaluations()
         assert len(record.logged_curve("reward")) == 2
+
+
+def log(writer: RecordWriter, name: str, first: int, last: int, time: float) -> None:
+    values = {name: LoggedStats.of([1.0])}
+    for step in range(first, last + 1):
+        writer.add(Logged(time=time + step / 1000, rank=0, step=step, values=values))
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_curves_of_a_script_are_kept_up_to_the_step_at_which_it_logs_again(
+    is_killed: bool, tmp_path: Path
+) -> None:
+    folder = create_run(tmp_path, CONFIG, word="mine", plan=plan_here(CONFIG))
+    writer = RecordWriter(folder, has_journal=True)
+    add(writer, 1, 100)
+    for name in ("loss", "accuracy", "once"):
+        log(writer, name, 1, 100, 1000.0)
+    writer.add(structs.replace(attempt(1, step=0, lost=100), counts_anew=True))
+    log(writer, "loss", 61, 61, 3000.0)
+    log(writer, "accuracy", 100, 100, 3000.0)
+    log(writer, "reward", 5, 5, 3000.0)
+    writer.commit()
+    if is_killed:
+        writer = RecordWriter(folder, has_journal=True)
+    log(writer, "loss", 61, 90, 3001.0)  # two values at the first step, both of this attempt
+    log(writer, "once", 1, 2, 3001.0)
+    with read(writer) as record:
+        assert record.totals() == {}
+        steps = {name: [*record.logged_curve(name)["step"]] for name in record.logged()}
+        assert steps["loss"] == [*range(1, 62), *range(61, 91)]
+        assert steps["accuracy"] == [*range(1, 101)]
+        assert (steps["once"], steps["reward"]) == ([1, 2], [5])
+        curve = record.logged()["loss"][0]
+        assert record.totals(LOGGED)[curve]["finite"] == 91
+    writer.close()
+
+
+def test_a_curve_is_cut_once_also_where_the_disk_was_full(disk: Disk, writer: RecordWriter) -> None:
+    log(writer, "loss", 1, 3000, 1000.0)
+    writer.add(structs.replace(attempt(1, step=0, lost=0), counts_anew=True))
+    writer.commit()
+    disk.fill()
+    log(writer, "loss", 2001, 6000, 3000.0)
+    with pytest.raises(RunsFolderError, match="disk is full"):
+        writer.commit()
+    disk.free()
+    with read(writer) as record:
+        assert record.totals(LOGGED)[record.logged()["loss"][0]]["finite"] == 6000
 
 
 def test_a_window_across_the_step_is_removed_as_a_whole(writer: RecordWriter) -> None:
