@@ -18,12 +18,17 @@ from distrain.runners.records.run_ids import new_run_id
 from distrain.runners.records.state import (
     LAUNCH_S,
     OUT_OF_SIGHT,
+    SILENT_S,
+    WRITTEN,
+    check_supervisor,
     known_provenance,
     not_a_record,
+    read_state,
 )
 from distrain.runners.records.untrusted import decode
 from distrain.runners.system.files import (
     is_locked,
+    last_modified,
     read_regular,
     write_atomically,
     write_json,
@@ -125,15 +130,20 @@ def has_process(state: BenchState) -> bool:
 
 
 def _check_process(state: BenchState, folder: Path) -> BenchState:
-    if not state.live or state.host != socket.gethostname():
+    if not state.live:
         return state
-    if has_process(state):
+    if state.host != socket.gethostname():
+        if not _is_silent(state, folder):
+            return state
+        reason = f"its process on {state.host} has written nothing for five minutes, so it or its "
+        reason += "host is gone; `distrain resume` continues with the next round"
+    elif has_process(state):
         pid = state.pid
         if pid is None or not is_suspended(pid):
             return state
         reason = f"its process {pid} is suspended; `kill -CONT {pid}` continues it"
         return msgspec.structs.replace(state, reason=reason)
-    if state.pid is None:
+    elif state.pid is None:
         if time.time() - state.created < LAUNCH_S:
             return state
         reason = f"it never started; see {LOG}"
@@ -143,3 +153,18 @@ def _check_process(state: BenchState, folder: Path) -> BenchState:
     else:
         reason = "its process is gone (killed?); `distrain resume` continues with the next round"
     return msgspec.structs.replace(state, status="failed", reason=reason, current=None)
+
+
+def _is_silent(state: BenchState, folder: Path) -> bool:
+    """Return whether nothing on another host has written to a bench for SILENT_S seconds.
+
+    Its process writes where a run begins and ends, and in between the run's supervisor does.
+    """
+    run = folder / RUNS / (state.current.run_id if state.current else "")
+    written = max(last_modified(folder, [STATE]), last_modified(run, WRITTEN))
+    if time.time() - written < SILENT_S or is_locked(folder / LOCK):
+        return False
+    try:
+        return not check_supervisor(read_state(run), run).live
+    except DistrainError:  # there is no run
+        return True

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+import socket
 import sys
 import time
 import traceback
@@ -72,6 +73,7 @@ class Rounds:
             reason="",
             ended=None,
             excluded={},
+            host=socket.gethostname(),
             started=[*state.started, time.time()],
             pid=pid,
             pid_started=started,

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import fcntl
+import os
+import shutil
+import socket
 from pathlib import Path
 
 import psutil
@@ -10,8 +13,11 @@ import pytest
 from msgspec import structs
 
 from distrain.runners.bench import folder
+from distrain.runners.bench.rounds import Rounds
 from distrain.runners.errors import DistrainError, RunsFolderError
-from tests.support.benches import make_bench
+from distrain.runners.records.folder import create_run
+from distrain.runners.records.state import read_state, write_state
+from tests.support.benches import config, make_bench
 
 
 def test_a_bench_whose_id_is_taken_leaves_the_one_that_has_it(
@@ -36,6 +42,26 @@ def test_a_live_bench_whose_process_is_hidden_in_a_container_is_live(tmp_path: P
             with pytest.raises(DistrainError):
                 act()
     assert bench.status == "failed"
+
+
+def test_a_bench_of_a_host_that_is_gone_is_resumed_on_another_one(tmp_path: Path) -> None:
+    bench = make_bench(tmp_path, status="running")
+    run = create_run(bench.records_dir, config(), word="ddp", queue=True)
+    write_state(run, structs.replace(read_state(run), host="gone"))
+    state = folder.read_bench_state(bench.dir)
+    assert state.current is not None
+    current = structs.replace(state.current, run_id=run.name)
+    state = structs.replace(state, host="gone", pid=2**30, current=current)
+    folder.write_bench_state(bench.dir, state)
+    assert bench.status == "running"
+    for path in (bench.dir / folder.STATE, run / "run.json"):
+        os.utime(path, (0, 0))
+    assert bench.status == "running"  # its run waits in a queue
+    shutil.rmtree(run)
+    assert bench.status == "failed"
+    assert "its process on gone has written nothing for five minutes" in bench.reason
+    Rounds(bench.dir).begin(queue=False)
+    assert (bench.status, bench.state.host) == ("running", socket.gethostname())
 
 
 def test_a_bench_whose_process_may_not_be_read_belongs_to_another_user(
