@@ -13,6 +13,8 @@ import msgspec
 from distrain.runners.distributed.secondary_failures import is_secondary_abort
 from distrain.runners.protocol.events import Exited, Failure, Finished, Job, NonFinite
 
+BY_SIGTERM = "by SIGTERM"
+
 
 class Evidence(msgspec.Struct, kw_only=True):
     """What was observed of the ranks of the current attempt, of their launcher and of stops.
@@ -52,7 +54,7 @@ class Evidence(msgspec.Struct, kw_only=True):
     queued: bool = False  # whether the run still waits in a queue: it has not started
     stop_requested: bool = False
     stop_requested_at: float = -math.inf  # also to end at once
-    stop_origin: str = "on request"
+    stop_origin: str = "on request"  # BY_SIGTERM is one to the supervisor
     stopped_now: bool = False  # without a checkpoint
     stop_overdue: bool = False
     stop_delay: str = ""  # which rank an overdue stop has waited for, as far as stacks tell
@@ -147,6 +149,13 @@ class Evidence(msgspec.Struct, kw_only=True):
             by_itself += self.crashes.values()
         first = min(by_itself, default=math.inf)
         return not self.ranks_joined and first < self.stop_requested_at
+
+    @property
+    def all_terminated(self) -> bool:
+        """Whether supervisor and launcher were ended by SIGTERM, as all are at a shutdown."""
+        codes = {self.launcher_signal, -(self.launcher_code or 0)}
+        by_others = signal.SIGTERM in codes and not self.launcher_ended
+        return by_others and self.stop_origin == BY_SIGTERM
 
     def exit_code(self, rank: int) -> int | None:
         """Return the exit code of a rank, negative for a signal; None if it is unknown."""

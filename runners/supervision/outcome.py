@@ -62,6 +62,9 @@ def _judge(evidence: Evidence) -> Outcome:
         reason = f"the graceful stop took too long and was forced{cause}"
         reason += f"; {run_errors.positions(evidence)}"
         return Outcome(status="stopped", reason=reason)
+    if evidence.all_terminated:
+        reason = "ended by SIGTERM to all its processes, as at a shutdown, without a new checkpoint"
+        return Outcome(status="stopped", reason=reason)
     if evidence.is_script and evidence.launcher_code == 0 and not rank_failed:
         # Not all of its ranks could report it.
         return Outcome(status="completed", reason=_exit_of_script(evidence))
@@ -110,7 +113,7 @@ def _stop_of_script(evidence: Evidence) -> str:
     """Return how a script ended after a stop was requested, with whatever exit code."""
     if evidence.stopped_now:
         return "stopped immediately on request"
-    reason = "interrupted on request"
+    reason = f"interrupted {evidence.stop_origin}"
     if evidence.stop_overdue:
         reason += ", and ended because that took too long"
         reason += f": {evidence.stop_delay}" if evidence.stop_delay else ""

@@ -8,6 +8,7 @@ import time
 from distrain.runners import formatting
 from distrain.runners.protocol.events import Notice, Stop
 from distrain.runners.supervision.connection import Connection
+from distrain.runners.supervision.evidence import BY_SIGTERM
 from distrain.runners.supervision.live_run import LiveRun
 from distrain.runners.supervision.stop_protocol import StopProtocol
 
@@ -46,6 +47,11 @@ class RunControl:
             if evidence.interrupted:  # ranks whose job was to be requeued
                 run.conditions.interrupt.set()
         self.stop_protocol.begin(save)
+
+    def terminate(self) -> None:
+        """Stop the ranks because the supervisor was asked to end, as at a shutdown."""
+        self._run.evidence.stop_origin = BY_SIGTERM
+        self.stop()
 
     def handle(self, connection: Connection, request: Stop) -> None:
         """Handle a stop that a peer has requested."""

@@ -275,8 +275,9 @@ async def supervise(folder: Path, on_ready: Callable[[], None]) -> None:
         reserve.write_bytes(bytes(RESERVE_BYTES))
         supervisor.join_queue()
         waits = coordinator.run.evidence.queued or supervisor.scheduler is not None
-        for number in (signal.SIGINT, signal.SIGTERM):
-            asyncio.get_running_loop().add_signal_handler(number, coordinator.control.stop)
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGINT, coordinator.control.stop)
+        loop.add_signal_handler(signal.SIGTERM, coordinator.control.terminate)
         started = writer.state.started or (None if waits else time.time())
         writer.set_state(started=started, socket=addresses.local, **process_identity())
         on_ready()

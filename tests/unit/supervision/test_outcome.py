@@ -483,6 +483,21 @@ ENDED = {
         "stopped",
         "without a checkpoint; process 7 has not ended after SIGKILL",
     ),
+    "a shutdown": (
+        {"stop_requested": True, "stop_origin": "by SIGTERM", "launcher_signal": 15},
+        "stopped",
+        "ended by SIGTERM to all its processes, as at a shutdown",
+    ),
+    "a shutdown that the launcher did not report": (
+        {
+            "stop_requested": True,
+            "stop_origin": "by SIGTERM",
+            "launcher_code": -15,
+            "disconnected": {0: 5.0, 1: 5.0},
+        },
+        "stopped",
+        "ended by SIGTERM to all its processes, as at a shutdown",
+    ),
     "done before the forced end": (
         {"stop_requested": True, "stopped_now": True, "finished": finished(0, 1)},
         "completed",
