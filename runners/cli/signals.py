@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+from contextlib import suppress
+from pathlib import Path
 from types import FrameType
 from typing import Self
 
@@ -11,7 +13,7 @@ from typing import Self
 class Signals:
     """Counts Ctrl-C, and keeps the number of a SIGTERM or SIGHUP, while its block is entered.
 
-    To the first process of a container, SIGTERM is a Ctrl-C: when it ends, the run is killed too.
+    SIGTERM is a Ctrl-C where a container ends with this process, and the run with it.
     """
 
     def __init__(self) -> None:
@@ -36,7 +38,18 @@ class Signals:
             signal.signal(number, handler)
 
     def _receive(self, number: int, _: FrameType | None) -> None:
-        if number == signal.SIGINT or (number == signal.SIGTERM and os.getpid() == 1):
+        if number == signal.SIGINT or (number == signal.SIGTERM and _ends_container()):
             self.interrupts += 1
         else:
             self.ended_by = number
+
+
+def _ends_container() -> bool:
+    """Return whether this is the first process of a container, or started by a small init of one.
+
+    Such an init, as of `docker run --init`, passes signals on and ends with its child.
+    """
+    if os.getppid() == 1:
+        with suppress(OSError):
+            return Path("/proc/1/comm").read_text().strip() not in ("systemd", "init")
+    return os.getpid() == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -43,21 +44,31 @@ def test_a_closed_terminal_ends_a_command_except_under_nohup(
 
 
 TERMINATED = """
-import os, signal, sys
+import os, signal
 from distrain.runners.cli.signals import Signals
-own, pid = os.getpid(), int(sys.argv[1])
-os.getpid = lambda: pid
 with Signals() as signals:
-    os.kill(own, signal.SIGTERM)
+    os.kill(os.getpid(), signal.SIGTERM)
 print(signals.interrupts, signals.ended_by)
 """
+AS_ROOT = ["--map-root-user"] if os.geteuid() else []
+IN_A_CONTAINER = ["unshare", *AS_ROOT, "--pid", "--fork", "--mount-proc"]
 
 
-@pytest.mark.parametrize(("pid", "counted"), [(1, "1 None"), (2, "0 15")])
-def test_sigterm_is_a_ctrl_c_to_the_first_process_of_a_container(pid: int, counted: str) -> None:
-    command = [sys.executable, "-c", TERMINATED, str(pid)]
+@pytest.mark.parametrize(
+    ("around", "counted"),
+    [
+        (IN_A_CONTAINER, "1 None"),
+        ([*IN_A_CONTAINER, "sh", "-c", '"$@"; exit $?', "init"], "1 None"),
+        ([], "0 15"),
+    ],
+    ids=["first process", "child of an init", "no container"],
+)
+def test_sigterm_is_a_ctrl_c_to_a_process_with_which_a_container_ends(
+    around: list[str], counted: str
+) -> None:
+    command = [*around, sys.executable, "-c", TERMINATED]
     done = subprocess.run(command, capture_output=True, text=True)
-    assert done.stdout == f"{counted}\n"
+    assert done.stdout == f"{counted}\n", done.stderr
 
 
 DETACHED = """
