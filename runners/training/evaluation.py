@@ -43,7 +43,7 @@ def evaluate(
     """
     states = MetricStates()
     sums: dict[str, torch.Tensor] = {}
-    counts: dict[str, torch.Tensor | int] = {}
+    counts: dict[str, torch.Tensor] = {}
     samples = 0
     names: Set[str] | None = None  # of the first batch
     with in_evaluation_mode(model):
@@ -56,10 +56,10 @@ def evaluate(
             if names not in (None, pairs.keys()):
                 raise other_names(task)
             names = pairs.keys()
-            for name, (total, count) in pairs.items():
-                part = _in_float64(total)
-                sums[name] = sums.get(name, 0) + (part if size else torch.zeros_like(part))
-                counts[name] = counts.get(name, 0) + (count if size else 0)
+            for name, pair in pairs.items():
+                for added, value in zip((sums, counts), pair, strict=True):
+                    part = _in_float64(value)
+                    added[name] = added.get(name, 0) + (part if size else torch.zeros_like(part))
     all_samples, reduced = _reduce(world, samples, sums, counts)
     metrics = {
         name: Metric.of(total, _whole(name, count)) for name, (total, count) in reduced.items()
@@ -75,7 +75,7 @@ def _reduce(
     world: World,
     samples: int,
     sums: Mapping[str, torch.Tensor],
-    counts: Mapping[str, torch.Tensor | int],
+    counts: Mapping[str, torch.Tensor],
 ) -> tuple[int, dict[str, tuple[float, float]]]:
     """Return the samples of all ranks, and their (sum, count) by name, with one all-reduce."""
     names = sorted(sums)
@@ -154,10 +154,10 @@ class MetricStates:
         return found
 
 
-def _in_float64(total: torch.Tensor | float) -> torch.Tensor:
-    if isinstance(total, torch.Tensor):
-        return total.double()
-    return torch.tensor(to_number(total), dtype=torch.float64)  # also of integers beyond int64
+def _in_float64(value: torch.Tensor | float) -> torch.Tensor:
+    if isinstance(value, torch.Tensor):
+        return value.double()
+    return torch.tensor(to_number(value), dtype=torch.float64)  # also of integers beyond int64
 
 
 @contextmanager

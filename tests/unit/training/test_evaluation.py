@@ -42,6 +42,15 @@ def test_sums_of_any_kind_of_number_are_added() -> None:
 
 
 @pytest.mark.parametrize(
+    ("kind", "largest"),
+    [(torch.bfloat16, 2**8), (torch.float16, 2**11), (torch.float32, 2**24), (torch.int8, 127)],
+)
+def test_counts_are_added_exactly_whatever_their_type(kind: torch.dtype, largest: int) -> None:
+    first = (largest, torch.tensor(largest, dtype=kind))
+    assert run({"a": first}, {"a": (1, torch.tensor(1, dtype=kind))}) == {"a": 1.0}
+
+
+@pytest.mark.parametrize(
     ("later", "sentence"),
     [
         ({"a": torch.tensor(0.5)}, "but a is a single number: return its sum and its count"),
