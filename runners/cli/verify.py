@@ -48,7 +48,8 @@ def execute(arguments: Namespace) -> int:
     if not names:
         raise ConfigError("no preset can be verified here")
     results = []
-    for result in verify(names, changes=changes, ranks=ranks, steps=steps):
+    on_obstacle = _ObstaclePrinter().show
+    for result in verify(names, changes=changes, ranks=ranks, steps=steps, on_obstacle=on_obstacle):
         results.append(result)
         print_message(_describe_result(result), "" if result.passed else "failed")
     if arguments.json:
@@ -57,6 +58,18 @@ def execute(arguments: Namespace) -> int:
         print(format_table(COLUMNS, map(_result_cells, results)))
         _print_notes(results)
     return 0 if all(result.passed for result in results) else 1
+
+
+class _ObstaclePrinter:
+    """Prints once why a run makes no progress, and again if it has made some meanwhile."""
+
+    def __init__(self) -> None:
+        self._has_obstacle = False
+
+    def show(self, obstacle: str) -> None:
+        if obstacle and not self._has_obstacle:
+            print_message(obstacle)
+        self._has_obstacle = bool(obstacle)
 
 
 def _print_skipped(name: str, error: ConfigError) -> None:

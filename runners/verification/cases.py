@@ -53,6 +53,7 @@ def verify(
     changes: dict[str, Any] | None = None,
     ranks: Sequence[int] = (),
     steps: int = STEPS,
+    on_obstacle: Callable[[str], None] = lambda text: None,
 ) -> Iterator[VerificationResult]:
     """Verify presets one after another and yield each result.
 
@@ -60,6 +61,7 @@ def verify(
     `changes`: config values by dotted key.
     `ranks`: numbers of CPU processes to verify each preset on, in place of its own devices.
     `steps`: length of each run; its first three steps, its last, and some between are compared.
+    `on_obstacle`: see `Verification`.
 
     Raises ConfigError before anything is started if one of the presets cannot run here.
     """
@@ -68,7 +70,7 @@ def verify(
         for name in presets
         for case in make_cases(name, load_preset(name, changes or {}), ranks, steps)
     ]
-    return Verification().results(cases)
+    return Verification(on_obstacle).results(cases)
 
 
 def make_cases(
@@ -145,10 +147,14 @@ class _VerificationStoppedError(Exception):
 
 
 class Verification:
-    """Runs cases one after another; any thread may call `stop`."""
+    """Runs cases one after another; any thread may call `stop`.
 
-    def __init__(self) -> None:
+    `on_obstacle` is called repeatedly during a run, with why it makes no progress, or "".
+    """
+
+    def __init__(self, on_obstacle: Callable[[str], None] = lambda text: None) -> None:
         self._stopped = threading.Event()
+        self._on_obstacle = on_obstacle
 
     def stop(self) -> None:
         """End the current run or comparison; there are no further results."""
@@ -185,12 +191,14 @@ class Verification:
     def _wait_for(self, run: Run) -> None:
         try:
             while run.is_live:
+                self._on_obstacle(run.record.state.obstacle)
                 self._sleep(POLL_S)
         except BaseException:
             with suppress(DistrainError):  # the run has ended in the meantime
                 run.stop(now=True)
             raise
         finally:  # the supervisor must not write into a folder that is being deleted
+            self._on_obstacle("")
             run.wait_for_supervisor()
 
     def _compare(self, record: Record) -> ReferenceComparison:

@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -16,6 +17,7 @@ from textual.widgets import OptionList, Static
 
 from distrain.runners.config.presets import load_preset
 from distrain.runners.config.schema import RunConfig
+from distrain.runners.verification import cases
 from distrain.tui.app import DistrainApp
 from distrain.tui.data.draft import Draft
 from distrain.tui.data.verification_feed import (
@@ -155,6 +157,32 @@ def test_a_verification_ends_by_its_key_and_with_the_app(
     play(steps)
     assert at_work(scratch) == []
     assert list(scratch.iterdir()) == []
+
+
+class StalledRun(SimpleNamespace):
+    """A run that makes no progress until it is stopped."""
+
+    is_live = True
+    record = SimpleNamespace(state=SimpleNamespace(obstacle="no progress for 9 s: rank 1 hangs"))
+
+    def stop(self, now: bool) -> None:
+        self.is_live = False
+
+    def wait_for_supervisor(self) -> None:
+        assert not self.is_live
+
+
+def test_why_a_run_makes_no_progress_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cases, "launch", lambda *_, **__: StalledRun())
+    wanted = PresetToVerify("single", load_preset("single"))
+
+    async def steps(pilot: Pilot[None], app: DistrainApp) -> None:
+        await app.push_screen(VerifyScreen([wanted]))
+        await until(pilot, lambda: "· no progress for 9 s: rank 1 hangs" in progress(app), "named")
+        await pilot.press("s")
+        await until(pilot, lambda: progress(app) == "stopped", "stopped")
+
+    play(steps)
 
 
 def test_the_time_left_is_estimated_from_what_was_verified() -> None:

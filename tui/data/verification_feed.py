@@ -66,12 +66,19 @@ class Progress:
 
 
 class VerificationFeed:
-    """Verifies presets. `updates` runs in one thread; `stop` may be called from any."""
+    """Verifies presets. `updates` runs in one thread; `stop` may be called from any.
+
+    `obstacle` is why the run in progress makes none, or an empty string.
+    """
 
     def __init__(self, presets: Sequence[PresetToVerify], ranks: Sequence[int] = ()) -> None:
         self._presets = presets
         self._ranks = ranks
-        self._verification = Verification()
+        self._verification = Verification(self._note_obstacle)
+        self.obstacle = ""
+
+    def _note_obstacle(self, text: str) -> None:
+        self.obstacle = text
 
     def stop(self) -> None:
         """Stop the verification in progress; `updates` ends."""

@@ -102,7 +102,8 @@ class VerifyScreen(AppScreen):
         text = "all done" if is_complete else "stopped"
         if not self._has_ended:
             spinner = SPINNER[int(now / REFRESH_S) % len(SPINNER)]
-            text = f"{spinner} {self._progress.describe(now)}"
+            parts = [f"{spinner} {self._progress.describe(now)}", self._feed.obstacle]
+            text = " · ".join(filter(None, parts))
         self.query_one("#progress", Static).update(text)
 
     def offers(self, binding: Binding) -> bool:

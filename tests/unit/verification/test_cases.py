@@ -1,4 +1,4 @@
-"""The process that compares a run with one plain process, from outside."""
+"""The runs of a verification, and the process that compares one with a plain process."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from distrain.runners.cli import verify
+from distrain.runners.cli.parser import parse
 from distrain.runners.system.processes import is_running
 from distrain.runners.verification import cases
 from distrain.runners.verification.cases import Verification
@@ -33,3 +35,34 @@ def test_what_a_task_has_started_ends_with_its_comparison(
     assert (code, stderr.startswith("it serves as process ")) == (1, True)
     server = int(stderr.split()[-1])
     wait_until(lambda: not is_running(server, None))
+
+
+class StalledRun:
+    """A run that fails after two stalls."""
+
+    status = "failed"
+    reason = "rank 1 hangs"
+
+    def __init__(self) -> None:
+        self._obstacles = ["", "no progress for 5 s", "no progress for 6 s", "", "again", ""]
+        self.record = self.state = self
+
+    @property
+    def is_live(self) -> bool:
+        return bool(self._obstacles)
+
+    @property
+    def obstacle(self) -> str:
+        return self._obstacles.pop(0)
+
+    def wait_for_supervisor(self) -> None:
+        pass
+
+
+def test_why_a_run_makes_no_progress_is_printed_while_it_lasts(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(cases, "launch", lambda *_, **__: StalledRun())
+    assert verify.execute(parse(["verify", "single"])) == 1
+    failure = "single on 1 rank: the run failed: rank 1 hangs"
+    assert capsys.readouterr().err.splitlines() == ["no progress for 5 s", "again", failure]
