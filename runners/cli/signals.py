@@ -9,6 +9,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Self
 
+from distrain.runners.system.processes import catch_user_signals
+
 
 class Signals:
     """Counts Ctrl-C, and keeps the number of a SIGTERM or SIGHUP, while its block is entered.
@@ -22,6 +24,7 @@ class Signals:
         self.is_detached = False  # set it once another Ctrl-C changes nothing, also after the block
 
     def __enter__(self) -> Self:
+        catch_user_signals()
         numbers = [signal.SIGINT, signal.SIGTERM]
         if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as under nohup
             numbers.append(signal.SIGHUP)

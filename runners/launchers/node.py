@@ -54,7 +54,7 @@ from distrain.runners.system.devices import Device, has_device_for
 from distrain.runners.system.limits import explain
 from distrain.runners.system.network import choose_interface
 from distrain.runners.system.outside_stacks import read_ranks
-from distrain.runners.system.processes import catch_user_signals, end_descendants
+from distrain.runners.system.processes import end_descendants
 from distrain.runners.system.rank_identity import AgentIdentity
 from distrain.runners.system.scratch import VARIABLE as SCRATCH_FOLDER
 from distrain.runners.system.scratch import scratch_folder
@@ -314,8 +314,6 @@ def main() -> int:
     """Run an agent that the supervisor or Slurm has started; return its exit code."""
     is_child = sys.argv[1:] == [FIRST_NODE]
     identity = AgentIdentity(0) if is_child else AgentIdentity.from_slurm()
-    if not is_child:
-        catch_user_signals()
     try:
         return NodeAgent(identity, is_child=is_child).work()
     except DistrainError as error:

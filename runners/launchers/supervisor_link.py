@@ -15,7 +15,7 @@ from distrain.runners.errors import DistrainError
 from distrain.runners.protocol.client import read_own_token
 from distrain.runners.protocol.events import Event, Exited, Hello
 from distrain.runners.protocol.reporter import Reporter
-from distrain.runners.system.processes import die_with_parent
+from distrain.runners.system.processes import catch_user_signals, die_with_parent
 from distrain.runners.system.scratch import use_scratch_folder
 
 LOOPBACK = "127.0.0.1"
@@ -64,6 +64,7 @@ class SupervisorLink:
 
     def __enter__(self) -> Self:
         die_with_parent(int(os.environ["DISTRAIN_SUPERVISOR"]) if self._is_child else None)
+        catch_user_signals()
         use_scratch_folder()
         address = os.environ["DISTRAIN_SOCKET"]
         self._reporter = Reporter(address, self._hello, self._on_lost, self._on_event)

@@ -118,6 +118,7 @@ def run_detached(work: Callable[[Callable[[], None]], int], log: Path) -> int:
     for number, target in ((0, no_input), (1, output), (2, output)):
         os.dup2(target, number)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    catch_user_signals()
 
     def report_ready() -> None:
         os.write(writing, b"1")

@@ -54,7 +54,7 @@ def main() -> int:
     assert plan is not None
     if plan.scheduled:
         accept_sigterm_from_parent()
-        ignore_user_signals()
+    ignore_user_signals()
     device = identify(device_of_rank(plan.devices, int(os.environ.get("LOCAL_RANK", "0"))))
     with Reporter.from_env(exit_without_supervisor, device.label, device.uuid) as reporter:
         reporter.send(Phase(time=time.time(), rank=rank, phase="loading"))

@@ -127,6 +127,23 @@ def test_ctrl_c_that_also_ends_the_reader_of_the_output_stops_the_run(viewer: Vi
     assert viewer.wait(60) == 141
 
 
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGUSR2])
+def test_a_signal_that_is_meant_for_programs_changes_nothing(
+    number: signal.Signals, viewer: Viewer
+) -> None:
+    """As of the option --signal of sbatch, where srun has started the command."""
+    run = training()
+    for process in [viewer, *processes_of(run.record.dir)]:
+        process.send_signal(number)
+    step = steps_of(run)[0]
+    wait_until(lambda: not run.is_live or steps_of(run)[0] > step + 20)
+    viewer.send_signal(signal.SIGINT)
+    viewer.communicate(timeout=60)
+    assert viewer.returncode == 130
+    assert run.wait(120)["status"] == "stopped", run.reason
+    assert_nothing_left(run)
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL, signal.SIGHUP])
 def test_the_run_outlives_its_viewer(number: signal.Signals, viewer: Viewer) -> None:
     run = training()
