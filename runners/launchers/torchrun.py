@@ -10,6 +10,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Sequence
+from types import FrameType
 
 from distrain.runners.launchers.supervisor_link import LOOPBACK, SupervisorLink, termination
 from distrain.runners.protocol.client import split_address
@@ -72,6 +73,7 @@ def run_elastic_agent(
     to `max_restarts` times. Returns 1 if a rank failed, else 0.
     """
     with without_garbage_collection():
+        from torch.distributed.elastic.multiprocessing import api
         from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
         from torch.distributed.elastic.rendezvous import RendezvousTimeoutError
         from torch.distributed.run import parse_args, run
@@ -85,9 +87,16 @@ def run_elastic_agent(
         # The store that the agent keeps would give the new ranks the addresses of the old ones.
         os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
     local_store.register_rendezvous()
-    # A node agent, and the main function of this module, handle some of them.
-    left = [each.name for each in END_SIGNALS if not callable(signal.getsignal(each))]
-    signals = ",".join([signal.SIGINT.name, *left])
+    # The agent replaces the handlers of a node agent and of the main function of this module. Only
+    # torch 2.9 and later have an option for that.
+    previous = {each: signal.getsignal(each) for each in END_SIGNALS}
+    agents = api._terminate_process_handler
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        handler = previous.get(signal.Signals(number))
+        (handler if callable(handler) else agents)(number, frame)
+
+    api._terminate_process_handler = handle  # type: ignore[assignment]
     # By default the agent creates a folder in /tmp for every run and never removes it.
     with tempfile.TemporaryDirectory(prefix="distrain-torchrun-", dir=scratch_parent()) as logs:
         arguments = [
@@ -98,7 +107,6 @@ def run_elastic_agent(
             f"--local-addr={link.address if meeting_place else LOOPBACK}",
             f"--max-restarts={max_restarts}",
             f"--log-dir={logs}",
-            f"--signals-to-handle={signals}",
             "--no-python",
             *rank_command,
         ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import signal
 import socket
 import sys
 import tempfile
@@ -14,6 +15,7 @@ from unittest.mock import Mock
 
 import msgspec
 import pytest
+from torch.distributed.elastic.multiprocessing import api
 from torch.distributed.elastic.rendezvous import RendezvousTimeoutError
 
 from distrain.runners.config.planning import plan_here
@@ -24,7 +26,7 @@ from distrain.runners.launchers.command import PREVIOUS_RUN, launcher_environmen
 from distrain.runners.launchers.joined_host import join_run
 from distrain.runners.launchers.node import NodeAgent, _record_folder
 from distrain.runners.launchers.node_telemetry import MAX_BYTES, forwarding_logs
-from distrain.runners.launchers.torchrun import run_elastic_agent
+from distrain.runners.launchers.torchrun import END_SIGNALS, run_elastic_agent
 from distrain.runners.protocol.client import ServerAddresses
 from distrain.runners.protocol.events import Event, NodeFinished, Printed, Welcome
 from distrain.runners.records.trash import move_to_trash
@@ -295,3 +297,29 @@ def test_hosts_that_do_not_start_their_ranks_in_time_are_reported_in_a_sentence(
     assert code == 1
     expected = "not all hosts have started their ranks within 15 s (dist.join_timeout_s)\n"
     assert capsys.readouterr().err == expected
+
+
+def test_the_elastic_agent_leaves_signals_to_the_handlers_of_its_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    handled = []
+
+    def run(_: object) -> None:
+        """Do with signals what the agent of torch 2.6, which has no option for that, does."""
+        for number in END_SIGNALS:
+            signal.signal(number, api._terminate_process_handler)
+        signal.raise_signal(signal.SIGTERM)
+        with pytest.raises(api.SignalException):
+            signal.raise_signal(signal.SIGQUIT)
+
+    monkeypatch.setattr("torch.distributed.run.run", run)
+    monkeypatch.setattr(socket, "getfqdn", socket.getfqdn)  # which the agent replaces
+    monkeypatch.setattr(api, "_terminate_process_handler", api._terminate_process_handler)
+    before = {number: signal.getsignal(number) for number in END_SIGNALS}
+    try:
+        signal.signal(signal.SIGTERM, lambda number, _: handled.append(number))
+        run_elastic_agent(Mock(), ["rank"], 1)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    assert handled == [signal.SIGTERM]
