@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import socket
 
+import torch
 from torch.distributed import HashStore, TCPStore
 from torch.distributed.elastic.rendezvous import (
     RendezvousHandler,
@@ -29,7 +30,12 @@ def open_local_store() -> TCPStore:
         port = bound.getsockname()[1]
         descriptor = bound.detach()  # it is the store's
     return TCPStore(
-        LOOPBACK, port, is_master=True, wait_for_workers=False, master_listen_fd=descriptor
+        LOOPBACK,
+        port,
+        is_master=True,
+        wait_for_workers=False,
+        master_listen_fd=descriptor,
+        use_libuv=torch.__version__ >= "2.8",  # before, it cannot take over a socket
     )
 
 

@@ -15,13 +15,15 @@ from unittest.mock import Mock
 
 import msgspec
 import pytest
+from torch.distributed import TCPStore
 from torch.distributed.elastic.multiprocessing import api
 from torch.distributed.elastic.rendezvous import RendezvousTimeoutError
+from torch.torch_version import TorchVersion
 
 from distrain.runners.config.planning import plan_here
 from distrain.runners.config.schema import RunConfig
 from distrain.runners.errors import DistrainError
-from distrain.runners.launchers import env, horovodrun, node, rank_start, spawn
+from distrain.runners.launchers import env, horovodrun, local_store, node, rank_start, spawn
 from distrain.runners.launchers.command import PREVIOUS_RUN, launcher_environment
 from distrain.runners.launchers.joined_host import join_run
 from distrain.runners.launchers.node import NodeAgent, _record_folder
@@ -323,3 +325,13 @@ def test_the_elastic_agent_leaves_signals_to_the_handlers_of_its_process(
         for number, handler in before.items():
             signal.signal(number, handler)
     assert handled == [signal.SIGTERM]
+
+
+@pytest.mark.parametrize(("version", "is_new"), [("2.7.1+cpu", False), ("2.8.0", True)])
+def test_the_store_of_one_host_has_a_backend_that_takes_its_socket_over(
+    version: str, is_new: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.__version__", TorchVersion(version))
+    store = local_store.open_local_store()
+    TCPStore("127.0.0.1", store.port).set("name", "value")  # as a rank
+    assert (store.get("name"), store.libuvBackend) == (b"value", is_new)
