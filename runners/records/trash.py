@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 
@@ -84,7 +86,10 @@ def _move(source: Path, target: Path) -> Path:
     if os.path.lexists(target):
         raise RunsFolderError(f"{target} exists already; rename one of the two first")
     try:
-        target.parent.mkdir(exist_ok=True)
+        with suppress(FileExistsError):
+            target.parent.mkdir()
+            with suppress(OSError):  # not every file system has modes
+                shutil.copymode(source.parent, target.parent)  # all users of that need the trash
         if not source.is_symlink():
             return source.rename(target)
         target.symlink_to(os.path.realpath(source))  # a relative link would lead elsewhere

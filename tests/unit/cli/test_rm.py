@@ -38,6 +38,13 @@ def test_a_relative_link_to_another_disk_is_removed_and_restored(tmp_path: Path)
     assert not moved.is_symlink()
 
 
+@pytest.mark.parametrize("mode", [0o775, 0o1777])
+def test_all_users_of_a_runs_folder_can_use_its_trash(tmp_path: Path, mode: int) -> None:
+    bench = make_bench(tmp_path / "runs")
+    bench.dir.parent.chmod(mode)
+    assert move_to_trash(bench.dir).parent.stat().st_mode & 0o7777 == mode
+
+
 def test_what_is_removed_from_another_folder_is_restored_by_the_command_that_is_printed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
