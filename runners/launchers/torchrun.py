@@ -73,7 +73,6 @@ def run_elastic_agent(
     to `max_restarts` times. Returns 1 if a rank failed, else 0.
     """
     with without_garbage_collection():
-        from torch.distributed.elastic.multiprocessing import api
         from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
         from torch.distributed.elastic.rendezvous import RendezvousTimeoutError
         from torch.distributed.run import parse_args, run
@@ -87,16 +86,8 @@ def run_elastic_agent(
         # The store that the agent keeps would give the new ranks the addresses of the old ones.
         os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
     local_store.register_rendezvous()
-    # The agent replaces the handlers of a node agent and of the main function of this module. Only
-    # torch 2.9 and later have an option for that.
-    previous = {each: signal.getsignal(each) for each in END_SIGNALS}
-    agents = api._terminate_process_handler
-
-    def handle(number: int, frame: FrameType | None) -> None:
-        handler = previous.get(signal.Signals(number))
-        (handler if callable(handler) else agents)(number, frame)
-
-    api._terminate_process_handler = handle  # type: ignore[assignment]
+    _keep_handlers()
+    _wait_for_interrupted_ranks()
     # By default the agent creates a folder in /tmp for every run and never removes it.
     with tempfile.TemporaryDirectory(prefix="distrain-torchrun-", dir=scratch_parent()) as logs:
         arguments = [
@@ -122,6 +113,42 @@ def run_elastic_agent(
             print(f"not all hosts have started their ranks within {limit}", file=sys.stderr)
             return 1
     return 0
+
+
+def _keep_handlers() -> None:
+    """Let the agent leave signals to the handlers of a node agent, and of this module's main.
+
+    Only torch 2.9 and later have an option for that.
+    """
+    from torch.distributed.elastic.multiprocessing import api
+
+    previous = {each: signal.getsignal(each) for each in END_SIGNALS}
+    agents = api._terminate_process_handler
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        handler = previous.get(signal.Signals(number))
+        (handler if callable(handler) else agents)(number, frame)
+
+    api._terminate_process_handler = handle  # type: ignore[assignment]
+
+
+def _wait_for_interrupted_ranks() -> None:
+    """Let the agent wait for ranks that a stop interrupts, as that of torch 2.12 and later does.
+
+    Earlier ones kill them after 30 s, also while they save.
+    """
+    from torch.distributed.elastic.multiprocessing import api
+
+    close = api.PContext.close
+
+    def close_patiently(
+        ranks: api.PContext, death_sig: signal.Signals | None = None, timeout: int = 30
+    ) -> None:
+        if death_sig == signal.SIGINT:
+            timeout = int(os.environ.get("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", timeout))
+        close(ranks, death_sig, timeout)
+
+    api.PContext.close = close_patiently  # type: ignore[assignment, method-assign]
 
 
 def _rendezvous_options(meeting_place: str, join_timeout_s: float) -> list[str]:

@@ -317,6 +317,7 @@ def test_the_elastic_agent_leaves_signals_to_the_handlers_of_its_process(
     monkeypatch.setattr("torch.distributed.run.run", run)
     monkeypatch.setattr(socket, "getfqdn", socket.getfqdn)  # which the agent replaces
     monkeypatch.setattr(api, "_terminate_process_handler", api._terminate_process_handler)
+    monkeypatch.setattr(api.PContext, "close", api.PContext.close)
     before = {number: signal.getsignal(number) for number in END_SIGNALS}
     try:
         signal.signal(signal.SIGTERM, lambda number, _: handled.append(number))
@@ -325,6 +326,25 @@ def test_the_elastic_agent_leaves_signals_to_the_handlers_of_its_process(
         for number, handler in before.items():
             signal.signal(number, handler)
     assert handled == [signal.SIGTERM]
+
+
+def test_the_elastic_agent_waits_for_interrupted_ranks_with_any_version_of_torch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ranks = Mock(_tail_logs=[])
+
+    def run(_: object) -> None:
+        """End ranks as the agent of torch 2.6 does."""
+        api.PContext.close(ranks, signal.SIGINT)
+        api.PContext.close(ranks, signal.SIGTERM)
+
+    monkeypatch.setattr("torch.distributed.run.run", run)
+    monkeypatch.setattr(socket, "getfqdn", socket.getfqdn)  # which the agent replaces
+    monkeypatch.setattr(api, "_terminate_process_handler", api._terminate_process_handler)
+    monkeypatch.setattr(api.PContext, "close", api.PContext.close)
+    monkeypatch.setenv("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "150")
+    run_elastic_agent(Mock(), ["rank"], 1)
+    assert [call.kwargs["timeout"] for call in ranks._close.call_args_list] == [150, 30]
 
 
 @pytest.mark.parametrize(("version", "is_new"), [("2.7.1+cpu", False), ("2.8.0", True)])
