@@ -28,8 +28,10 @@ TOKEN_FILE_NAME = "token"  # in the record
 TOKEN_FILE_VARIABLE = "DISTRAIN_TOKEN_FILE"  # the environment variable that names another file
 LONGEST_TOKEN = 4096  # characters in a file that a user names, which may have no end
 SILENT_HOST_S = 45  # after which the connection to a host that does not respond is closed
-_PROBES = 3
-_LAST_ACK_AT = 56  # the bytes before tcpi_last_ack_recv in Linux's struct tcp_info
+_PROBES = 8  # the last one shortly before: the network may work again
+_ANSWER_S = 2  # for the answer to a packet
+# The bytes before tcpi_last_data_sent and tcpi_last_ack_recv in Linux's struct tcp_info.
+_LAST_SENT_AT, _LAST_ACK_AT = 44, 56
 _INFO_BYTES = _LAST_ACK_AT + 4
 PEER_CHECK_S = 1.0  # how often each end asks whether the other host is silent
 
@@ -125,7 +127,7 @@ def enable_keepalive(connection: socket.socket) -> None:
 def is_silent(connection: socket.socket) -> bool:
     """Return whether the other host of a TCP connection has not responded for SILENT_HOST_S.
 
-    Always false where the system is not Linux.
+    It may take twice as long until that is known. Always false where the system is not Linux.
     """
     if sys.platform != "linux":
         return False
@@ -137,11 +139,15 @@ def has_no_response(tcp_info: bytes) -> bool:
 
     The time since the last acknowledgement is not enough: a host on which nobody reads is probed
     ever more rarely. So more than one packet that asks for an answer must be without one; the
-    answer to a single one may be on its way.
+    answer to a single one may be on its way. Data is sent again ever more rarely too, and meanwhile
+    the network may work again. So data must have been sent after SILENT_HOST_S.
     """
     retransmits, probes = tcp_info[2:4]
+    (last_sent_ms,) = struct.unpack_from("I", tcp_info, _LAST_SENT_AT)
     (last_ack_ms,) = struct.unpack_from("I", tcp_info, _LAST_ACK_AT)
-    return retransmits + probes > 1 and last_ack_ms > 1000 * SILENT_HOST_S
+    limit_ms = 1000 * SILENT_HOST_S
+    is_unanswered = last_sent_ms > 1000 * _ANSWER_S and last_ack_ms - last_sent_ms > limit_ms
+    return retransmits + probes > 1 and (is_unanswered or last_ack_ms > 2 * limit_ms)
 
 
 def read_own_token() -> str:

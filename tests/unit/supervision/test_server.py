@@ -191,19 +191,22 @@ def test_both_ends_notice_a_lost_host(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize(
-    ("seconds", "resent", "probes", "expected"),
+    ("seconds", "sent", "resent", "probes", "expected"),  # `sent`: seconds since data was sent
     [
-        (SILENT_HOST_S + 1, 3, 0, True),  # what was sent is not acknowledged
-        (SILENT_HOST_S + 1, 0, 3, True),  # probes are not answered
-        (SILENT_HOST_S + 1, 0, 1, False),  # the answer may be on its way
-        (SILENT_HOST_S + 1, 0, 0, False),  # nobody reads there, so the next probe may take minutes
-        (SILENT_HOST_S - 1, 3, 3, False),
+        (54, 3, 8, 0, True),  # what was sent again after 51 s is not acknowledged
+        (52, 1, 8, 0, False),  # the answer may be on its way
+        (50, 25, 7, 0, False),  # nothing was sent since 25 s, and the network may work again
+        (2 * SILENT_HOST_S + 1, 50, 7, 0, True),
+        (2 * SILENT_HOST_S + 1, 91, 0, 3, True),  # probes are not answered
+        (2 * SILENT_HOST_S + 1, 91, 0, 1, False),  # the answer may be on its way
+        (2 * SILENT_HOST_S + 1, 91, 0, 0, False),  # nobody reads there: the next may take minutes
+        (SILENT_HOST_S - 1, 3, 9, 9, False),
     ],
 )
 def test_a_host_is_silent_if_it_owes_an_answer(
-    seconds: int, resent: int, probes: int, expected: bool
+    seconds: int, sent: int, resent: int, probes: int, expected: bool
 ) -> None:
-    tcp_info = struct.pack("4B52xI", 1, 0, resent, probes, 1000 * seconds)
+    tcp_info = struct.pack("4B40xI8xI", 1, 0, resent, probes, 1000 * sent, 1000 * seconds)
     assert has_no_response(tcp_info) == expected
 
 
@@ -216,6 +219,8 @@ def test_a_host_that_responds_is_not_silent() -> None:
         assert not is_silent(link)
         # The kernel would close a connection to a process that reads nothing.
         assert not link.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
+        # The last probe is sent shortly before it closes others, whose network may work again.
+        assert link.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL) <= SILENT_HOST_S // 8
 
 
 def test_a_host_that_acknowledges_nothing_is_disconnected(
