@@ -34,6 +34,7 @@ from distrain.runners.protocol.client import (
     TOKEN_FILE_NAME,
     TOKEN_FILE_VARIABLE,
     ServerAddresses,
+    connect,
     read_own_token,
 )
 from distrain.runners.protocol.events import (
@@ -160,6 +161,8 @@ class NodeAgent:
             if not place and identity.is_leader:
                 place = stack.enter_context(rank_start.meeting_place(config, plan, link.address))
                 link.send(Rendezvous(address=place))
+            elif welcome.rendezvous and not identity.is_leader:
+                _check_reachable(welcome.rendezvous)
             self._send_notice(link, _choose_interface(config, plan, place))
             self._is_working = True
             if self._is_supervisor_gone:
@@ -263,6 +266,15 @@ def _device_problem(devices: list[Device], plan: Plan, identity: AgentIdentity) 
     if kind == needed_kind and suffice:
         return ""
     return f"this host has {formatting.plural(len(devices), DEVICE_NAMES[kind])}, but {need}"
+
+
+def _check_reachable(place: str) -> None:
+    """Raise DistrainError where nothing listens for this host at the place where the ranks meet."""
+    try:
+        connect(f"tcp:{place}").close()
+    except OSError as error:
+        text = f"cannot reach {place}, where the ranks meet: {error.strerror or error}"
+        raise DistrainError(f"{text}; does a firewall allow only some ports?") from None
 
 
 def _choose_interface(config: RunConfig, plan: Plan, place: str) -> str:

@@ -11,6 +11,7 @@ import tempfile
 from contextlib import nullcontext
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from unittest.mock import Mock
 
 import msgspec
@@ -268,6 +269,27 @@ def test_the_first_agent_of_horovod_ends_after_the_ranks_of_all_hosts(
     welcome = Welcome(run_id="run", node=0, config=config.to_toml(), plan=plan, rendezvous="here:1")
     assert agent._train(Link(), welcome) == 0  # type: ignore[arg-type]
     assert agent._answers.empty()
+
+
+def test_a_host_that_does_not_reach_the_other_ranks_cannot_take_part(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As where a firewall allows only the port that the first host has printed."""
+    config = RunConfig.from_dict({"devices": "cpu:1", "dist": {"nodes": 2}})
+
+    def connect(address: str) -> None:
+        raise TimeoutError(f"{address} timed out")
+
+    monkeypatch.setattr(os, "environ", {**os.environ, "DISTRAIN_RUN": str(tmp_path)})
+    monkeypatch.setattr(node, "_rank_environment", lambda *_: {})
+    monkeypatch.setattr(node, "sampling", lambda *_: nullcontext())
+    monkeypatch.setattr(node, "connect", connect)
+    plan = msgspec.json.encode(plan_here(config)).decode()
+    welcome = Welcome(run_id="run", node=1, config=config.to_toml(), plan=plan, rendezvous="here:1")
+    agent = NodeAgent(AgentIdentity(1))
+    with pytest.raises(DistrainError, match=r"cannot reach here:1, .* tcp:here:1 timed out"):
+        agent._train(SimpleNamespace(send=print), welcome)  # type: ignore[arg-type]
+    assert not agent._is_working
 
 
 def test_a_host_that_joins_prints_what_the_encoding_of_its_locale_lacks(
