@@ -164,7 +164,7 @@ class JoiningProcess:
             reader.start()
         answered = 0  # of the interrupts
         while self._process.poll() is None:
-            if signals.ended_by is not None:
+            if signals.ended_by == signal.SIGTERM:  # without its terminal it goes on, like the run
                 self._process.terminate()
                 signals.ended_by = None
             if signals.interrupts > answered:

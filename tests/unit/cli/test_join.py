@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
 
 from distrain.runners.cli import join
+from distrain.runners.cli.signals import Signals
 from distrain.runners.config.schema import RunConfig
 from distrain.runners.protocol.client import TOKEN_FILE_VARIABLE
 
@@ -26,3 +29,14 @@ def test_hosts_on_one_machine_meet_although_its_name_means_the_loopback_interfac
     dist = {"nodes": 2, "node_rank": 1, "rendezvous": "node:4711"}
     join.join_as_configured(RunConfig.from_dict({"launcher": "torchrun", "dist": dist}))
     assert joining.call_args.args[1] == "tcp:10.0.0.5:4711"
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGHUP, 0), (signal.SIGTERM, 143)])
+def test_a_host_stays_in_the_run_when_its_terminal_is_closed(
+    number: signal.Signals, code: int
+) -> None:
+    with Signals() as signals:
+        os.kill(os.getpid(), number)
+        joining = join.JoiningProcess(["platform"], "", "")  # a module that ends at once
+        with joining._process:
+            assert joining.follow(signals) == code
