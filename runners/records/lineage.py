@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 
 from distrain.runners.errors import DistrainError
@@ -14,16 +15,20 @@ _OF_RECORD = {
     *("run.json", "config.toml", "meta.json", "dirty.diff", "logs", "token"),
     *("job", "job.sh", "journal.ndjson", "horovod-timeline.json"),
 }
+# How the names of checkpoints end. Logs and settings are written before there is anything to save.
+_CHECKPOINTS = {".bin", ".ckpt", ".distcp", ".pkl", ".pt", ".pth", ".safetensors", ".tar"}
 
 
 def find_previous(folder: Path) -> Path | None:
     """Return the folder of the run that a script continues; None if it was not resumed.
 
     A run may end before its script has saved anything. Then it is the last run before that in
-    whose folder the script has left a file, if there is one.
+    whose folder the script has left a checkpoint, else any file, if there is one.
     """
     before = [*_runs_before(folder)]
-    return next(filter(_has_own_files, before), before[0] if before else None)
+    having_checkpoints = (each for each in before if any(map(_is_checkpoint, _own_files(each))))
+    having_files = (each for each in before if any(_own_files(each)))
+    return next(chain(having_checkpoints, having_files, before), None)
 
 
 def _runs_before(folder: Path) -> Iterator[Path]:
@@ -41,11 +46,14 @@ def _read_state(folder: Path) -> RunState:
     return read_state(folder if folder.exists() else removed)
 
 
-def _has_own_files(folder: Path) -> bool:
+def _own_files(folder: Path) -> Iterator[Path]:
     with suppress(OSError):
-        own = [path for path in folder.iterdir() if not _is_of_record(path.name)]
-        return any(path.is_file() for each in own for path in (each, *each.rglob("*")))
-    return False
+        for own in [path for path in folder.iterdir() if not _is_of_record(path.name)]:
+            yield from filter(Path.is_file, (own, *own.rglob("*")))
+
+
+def _is_checkpoint(path: Path) -> bool:
+    return path.suffix in _CHECKPOINTS
 
 
 def _is_of_record(name: str) -> bool:

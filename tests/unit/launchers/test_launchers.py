@@ -81,22 +81,25 @@ def test_torchrun_leaves_ranks_that_a_stop_waits_for_to_the_supervisor(tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("second", "third", "found"),
+    ("first", "second", "third", "found"),
     [
-        ("", "", 0),  # both ended before anything was saved
-        ("run.json.damaged-1", "token", 0),
-        ("checkpoints/mine.pt", "", 1),
-        ("mine.pt", "model/weights.pt", 2),
+        ("mine.pt", "", "", 0),  # both ended before anything was saved
+        ("mine.pt", "run.json.damaged-1", "token", 0),
+        ("mine.pt", "args.json", "tensorboard/events.out.tfevents.1", 0),
+        ("mine.pt", "checkpoints/mine.pt", "", 1),
+        ("mine.pt", "mine.pt", "model/weights.pt", 2),
+        ("mine", "", "", 0),  # of a kind that is not known
+        ("mine", "mine", "", 1),
     ],
 )
 def test_a_script_continues_from_the_last_run_in_which_it_has_saved(
-    second: str, third: str, found: int, tmp_path: Path
+    first: str, second: str, third: str, found: int, tmp_path: Path
 ) -> None:
     runs = [RunBuilder(tmp_path, script={"path": "train.py"}) for _ in range(4)]
     for run, parent in pairwise(reversed(runs)):
         run.writer.set_state(parent=parent.id)
     assert _previous_of(runs[3]) == str(runs[2].dir)  # it may save elsewhere
-    for run, saved in zip(runs, ("mine.pt", second, third), strict=False):
+    for run, saved in zip(runs, (first, second, third), strict=False):
         if saved:
             (run.dir / saved).parent.mkdir(exist_ok=True)
             (run.dir / saved).touch()
