@@ -35,6 +35,7 @@ from distrain.runners.instrumentation.training_loop import TrainingLoop
 from distrain.runners.protocol.events import (
     PHASES,
     Event,
+    Phase,
     RankEvaluation,
     ScriptSettings,
     StopSupport,
@@ -357,6 +358,8 @@ class RankSession:
         if self.stop_calls == 1:
             self._send(StopSupport(rank=self.rank))
         self.is_stopped = not self._reporter.should_continue(self.stop_calls)
+        if self.is_stopped:
+            self._send(Phase(time=time.time(), rank=self.rank, phase="saving"))
         return self.is_stopped
 
     def end(self, *, has_failed: bool) -> None:

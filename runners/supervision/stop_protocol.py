@@ -19,8 +19,8 @@ class StopProtocol:
 
     While all of them average, evaluate or save, they have longer, because to end them would lose
     the steps since the last checkpoint; the limit begins again when the first one leaves that
-    phase. A script has no such extension. A stop by a scheduler has no limit: it ends the ranks
-    itself.
+    phase. The ranks of a script save once they were told to stop. A stop by a scheduler has no
+    limit: it ends the ranks itself.
 
     Every rank answers `Stop` with the step that it is in, and does not go beyond it until
     `StopAt` names the furthest of these steps, which all ranks can reach.
@@ -128,13 +128,13 @@ class StopProtocol:
             self._on_timeout()
 
     def _on_timeout(self) -> None:
-        if self._evidence.is_script:
+        if self._may_take_longer():
+            self._check_later(self._timeout_s)
+        elif self._evidence.is_script:
             self._on_unanswered()
         elif self._run.scheduler and not self._run.is_stopping:
             # The scheduler ends ranks that it wants to stop, and may start them again much later.
             self._start_timer()  # somebody may ask the run to stop meanwhile
-        elif self._may_take_longer():
-            self._check_later(self._timeout_s)
         else:
             self._evidence.stop_overdue = True
             self._conditions.end_now.set()

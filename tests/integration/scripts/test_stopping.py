@@ -86,6 +86,31 @@ def test_ranks_that_ask_leave_in_the_same_step(launch: Launch) -> None:
     assert run.reason == f"stopped on request in step {left[0].rpartition(' ')[2]}"
 
 
+def test_a_script_that_was_told_to_stop_may_save_for_longer_than_a_stop_takes(
+    launch: Launch,
+) -> None:
+    run = launch(
+        """
+        import time
+        import distrain
+        step = 0
+        while not distrain.should_stop():
+            step += 1
+            time.sleep(0.01)
+            if step == 3:
+                print("ready", flush=True)
+        time.sleep(5)
+        print("saved")
+        """,
+        *("--set", "report.stop_timeout_s=1"),
+    )
+    wait_for_text(run, "ready")
+    run.stop()
+    assert run.wait(120)["status"] == "stopped"
+    assert log_of(run.record).endswith("saved\n")
+    assert run.reason.startswith("stopped on request in step ")
+
+
 @pytest.mark.parametrize("words", [(), TWO], ids=["inline", "torchrun"])
 def test_a_script_that_does_not_ask_is_interrupted_and_may_save(
     words: tuple[str, ...], launch: Launch
