@@ -239,8 +239,10 @@ class StallProbe:
         return Condition.UNRESPONSIVE if is_silent and rank in self._run.ranks else ""
 
     def _save(self, answers: Iterable[Stacks]) -> None:
-        with suppress(OSError):  # such as of a full disk
-            append_stacks(self._run.writer.dir, [each for each in answers if each.threads])
+        """Keep stacks in the record; where no rank has answered, the last ones remain."""
+        if found := [each for each in answers if each.threads]:
+            with suppress(OSError):  # such as of a full disk
+                append_stacks(self._run.writer.dir, found)
 
 
 def _main_frames(answers: _Answers) -> dict[int, object]:

@@ -29,6 +29,7 @@ from distrain.runners.protocol.events import (
     GroupCollectives,
     Hello,
     Job,
+    StackRequest,
     Stacks,
     ThreadStack,
 )
@@ -509,6 +510,28 @@ def test_stacks_are_in_the_record_before_a_viewer_gets_them(
     viewer = Viewer(coordinator)
     asyncio.run(ask())
     assert all("train.py:7 in load" in text for text in kept)
+
+
+def test_the_last_stacks_of_ranks_that_answer_no_more_remain(
+    coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    thread = ThreadStack(name="MainThread", frames=[Frame("train.py", 7, "load")])
+    answers = iter([{0: Stacks(rank=0, time=1.0, threads=[thread])}, {}])
+
+    async def collect() -> dict[int, Stacks]:
+        return next(answers)
+
+    async def ask() -> None:
+        viewer = SentEvents(coordinator)
+        for _ in range(2):
+            viewer.sent.clear()
+            coordinator.stall_probe.answer(viewer)
+            while StackRequest() not in viewer.sent:
+                await asyncio.sleep(0)
+
+    monkeypatch.setattr(coordinator.stall_probe.collector, "collect", collect)
+    asyncio.run(ask())
+    assert "train.py:7 in load" in read_last_stacks(coordinator.run.writer.dir)
 
 
 def test_a_launcher_that_was_restarted_is_watched(monkeypatch: pytest.MonkeyPatch) -> None:
