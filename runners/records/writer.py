@@ -121,7 +121,7 @@ class RecordWriter:
         for (body,) in self._db.execute(last).fetchall():
             attempt = msgspec.json.decode(body, type=Attempt)
             self._known_events = self._find_events_at(attempt.step)
-            if attempt.counts_anew:
+            if attempt.counts_from_zero:
                 newest = read_latest(self._db, LOGGED)
                 self._uncut = {key for key, row in newest.items() if row.time < attempt.time}
         self._recount()
@@ -260,7 +260,7 @@ class RecordWriter:
 
     def _discard_later_steps(self, attempt: Attempt) -> None:
         self._appenders[Window].discard(self._db, "step", attempt.last_kept)
-        if attempt.counts_anew:
+        if attempt.counts_from_zero:
             self._uncut = set(self._curves.values())
         else:
             self._appenders[LoggedRow].discard(self._db, "step", attempt.last_kept)

@@ -78,7 +78,7 @@ class Attempts:
                 step=step,
                 lost=max(last_step, step),
                 reason=reason,
-                counts_anew=run.config.is_script,
+                counts_from_zero=run.config.is_script,
             )
         )
         run.set_state(attempts=count, status="stopping" if is_stopping else "running")

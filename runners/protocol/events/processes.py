@@ -97,8 +97,9 @@ class Attempt(Event, frozen=True, tag="attempt"):
     """The ranks were restarted and continue after `step`; later steps are discarded.
 
     Written by the supervisor. `number` counts restarts from 1; `lost` is the last step that was
-    done before the restart. With `counts_anew`, those of a script are counted from 0 again; as it
-    may log steps of its own, a curve is kept up to the first one that is logged after this.
+    done before the restart. With `counts_from_zero`, the ranks are those of a script, whose steps
+    are counted from 0 again. It may log steps of its own, so each of its curves is kept up to the
+    first step that is logged after this.
     """
 
     time: float
@@ -106,7 +107,7 @@ class Attempt(Event, frozen=True, tag="attempt"):
     step: Int
     lost: Int
     reason: str = ""
-    counts_anew: bool = False
+    counts_from_zero: bool = False
 
     @property
     def last_kept(self) -> int:

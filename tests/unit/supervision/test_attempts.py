@@ -346,7 +346,7 @@ def test_a_script_without_counted_steps_begins_again(writer: RecordWriter) -> No
     value = {"reward": LoggedStats.of([1.0])}
     with Record(writer.dir) as record:
         early = Follower(record)
-        again = structs.replace(attempt(1, step=0, lost=0), counts_anew=True)
+        again = structs.replace(attempt(1, step=0, lost=0), counts_from_zero=True)
         for event in (evaluated(0, 0.1), again, evaluated(0, 0.7)):
             writer.add(event)
             writer.add(Logged(time=event.time, rank=0, step=0, values=value))
@@ -375,7 +375,7 @@ def test_curves_of_a_script_are_kept_up_to_the_step_at_which_it_logs_again(
     add(writer, 1, 100)
     for name in ("loss", "accuracy", "once"):
         log(writer, name, 1, 100, 1000.0)
-    writer.add(structs.replace(attempt(1, step=0, lost=100), counts_anew=True))
+    writer.add(structs.replace(attempt(1, step=0, lost=100), counts_from_zero=True))
     log(writer, "loss", 61, 61, 3000.0)
     log(writer, "accuracy", 100, 100, 3000.0)
     log(writer, "reward", 5, 5, 3000.0)
@@ -397,7 +397,7 @@ def test_curves_of_a_script_are_kept_up_to_the_step_at_which_it_logs_again(
 
 def test_a_curve_is_cut_once_also_where_the_disk_was_full(disk: Disk, writer: RecordWriter) -> None:
     log(writer, "loss", 1, 3000, 1000.0)
-    writer.add(structs.replace(attempt(1, step=0, lost=0), counts_anew=True))
+    writer.add(structs.replace(attempt(1, step=0, lost=0), counts_from_zero=True))
     writer.commit()
     disk.fill()
     log(writer, "loss", 2001, 6000, 3000.0)
