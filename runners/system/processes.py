@@ -70,10 +70,12 @@ def catch_user_signals(*numbers: signal.Signals) -> None:
     """Do nothing on SIGUSR1 and SIGUSR2, or only on `numbers`: they are for the user's program.
 
     A scheduler sends them to every process of a job, as with the option --signal of sbatch.
-    Programs that this process starts begin with the default.
+    Programs that this process starts begin with the default, or ignore them where this one was
+    started so.
     """
     for number in numbers or (signal.SIGUSR1, signal.SIGUSR2):
-        signal.signal(number, lambda *_: None)
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as after `trap "" USR1` in a shell
+            signal.signal(number, lambda *_: None)
 
 
 def ignore_user_signals() -> None:

@@ -62,8 +62,8 @@ PRELUDE = """
 import os, signal, subprocess, sys, time
 from signal import SIGINT, SIGKILL, SIGTERM
 from distrain.runners.system.processes import (
-    accept_sigterm_from_parent, adopt_orphans, descendants, die_with_parent, end_descendants,
-    ignore_user_signals
+    accept_sigterm_from_parent, adopt_orphans, catch_user_signals, descendants, die_with_parent,
+    end_descendants, ignore_user_signals
 )
 
 def child(code):
@@ -238,6 +238,24 @@ def test_signals_for_programs_of_users_do_not_end_loader_processes(
         """,
     )
     assert lines_of(parent) == ["0"]
+
+
+@pytest.mark.parametrize(("before", "code"), [("SIG_DFL", -signal.SIGUSR1), ("SIG_IGN", 0)])
+def test_programs_handle_signals_for_users_as_those_that_started_the_command(
+    python: list[subprocess.Popen[str]], before: str, code: int
+) -> None:
+    """Whoever has started it may ignore them, as a shell after `trap '' USR1`."""
+    parent = script(
+        python,
+        f"""
+        signal.signal(signal.SIGUSR1, signal.{before})
+        catch_user_signals()
+        os.kill(os.getpid(), signal.SIGUSR1)
+        code = 'import os, signal; os.kill(os.getpid(), signal.SIGUSR1)'
+        print(subprocess.run([sys.executable, '-c', code]).returncode)
+        """,
+    )
+    assert lines_of(parent) == [str(int(code))]
 
 
 def test_a_signal_from_another_process_than_the_parent_is_ignored(
