@@ -11,6 +11,8 @@ from typing import Self
 
 from distrain.runners.system.processes import catch_user_signals
 
+_SMALL_INITS = ("catatonit", "docker-init", "dumb-init", "podman-init", "tini")
+
 
 class Signals:
     """Counts Ctrl-C, and keeps the number of a SIGTERM or SIGHUP, while its block is entered.
@@ -50,9 +52,10 @@ class Signals:
 def _ends_container() -> bool:
     """Return whether this is the first process of a container, or started by a small init of one.
 
-    Such an init, as of `docker run --init`, passes signals on and ends with its child.
+    Such an init, as of `docker run --init`, passes signals on and ends with its child. Others, such
+    as a shell, pass none on: somebody has signalled this process alone.
     """
     if os.getppid() == 1:
         with suppress(OSError):
-            return Path("/proc/1/comm").read_text().strip() not in ("systemd", "init")
+            return Path("/proc/1/comm").read_text().strip() in _SMALL_INITS
     return os.getpid() == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -52,22 +53,26 @@ print(signals.interrupts, signals.ended_by)
 """
 AS_ROOT = ["--map-root-user"] if os.geteuid() else []
 IN_A_CONTAINER = ["unshare", *AS_ROOT, "--pid", "--fork", "--mount-proc"]
+CHILD = ["-c", '"$@"; exit $?', "shell"]
 
 
 @pytest.mark.parametrize(
     ("around", "counted"),
     [
         (IN_A_CONTAINER, "1 None"),
-        ([*IN_A_CONTAINER, "sh", "-c", '"$@"; exit $?', "init"], "1 None"),
+        ([*IN_A_CONTAINER, "docker-init", *CHILD], "1 None"),
+        ([*IN_A_CONTAINER, "sh", *CHILD], "0 15"),
         ([], "0 15"),
     ],
-    ids=["first process", "child of an init", "no container"],
+    ids=["first process", "child of an init", "child of a shell", "no container"],
 )
 def test_sigterm_is_a_ctrl_c_to_a_process_with_which_a_container_ends(
-    around: list[str], counted: str
+    around: list[str], counted: str, tmp_path: Path
 ) -> None:
+    (tmp_path / "docker-init").symlink_to("/bin/sh")
     command = [*around, sys.executable, "-c", TERMINATED]
-    done = subprocess.run(command, capture_output=True, text=True)
+    path = {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
+    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | path)
     assert done.stdout == f"{counted}\n", done.stderr
 
 
