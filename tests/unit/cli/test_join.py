@@ -31,12 +31,18 @@ def test_hosts_on_one_machine_meet_although_its_name_means_the_loopback_interfac
     assert joining.call_args.args[1] == "tcp:10.0.0.5:4711"
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGHUP, 0), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "command", "code"),
+    [
+        (signal.SIGHUP, ["platform"], 0),  # a module that ends at once
+        (signal.SIGTERM, ["timeit", "-n1", "-r1", "import time; time.sleep(60)"], 143),
+    ],
+)
 def test_a_host_stays_in_the_run_when_its_terminal_is_closed(
-    number: signal.Signals, code: int
+    number: signal.Signals, command: list[str], code: int
 ) -> None:
     with Signals() as signals:
         os.kill(os.getpid(), number)
-        joining = join.JoiningProcess(["platform"], "", "")  # a module that ends at once
+        joining = join.JoiningProcess(command, "", "")
         with joining._process:
             assert joining.follow(signals) == code
