@@ -310,13 +310,21 @@ def test_a_host_that_joins_prints_what_the_encoding_of_its_locale_lacks(
     assert printed.getvalue().endswith(b"failed\tranks 0?1 were gone\n")
 
 
+@pytest.fixture
+def torch_restored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Restore what `run_elastic_agent` replaces in its process."""
+    monkeypatch.setattr(socket, "getfqdn", socket.getfqdn)
+    monkeypatch.setattr(api, "_terminate_process_handler", api._terminate_process_handler)
+    monkeypatch.setattr(api.PContext, "close", api.PContext.close)
+
+
+@pytest.mark.usefixtures("torch_restored")
 def test_hosts_that_do_not_start_their_ranks_in_time_are_reported_in_a_sentence(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """As where torch is on a disk that does not answer."""
     late = Mock(side_effect=RendezvousTimeoutError)
     monkeypatch.setattr("torch.distributed.run.run", late)
-    monkeypatch.setattr(socket, "getfqdn", socket.getfqdn)  # which the agent replaces
     link = Mock(address="127.0.0.1")
     code = run_elastic_agent(
         link, ["rank"], 1, nodes=2, meeting_place="127.0.0.1:1", join_timeout_s=15.0
@@ -326,6 +334,7 @@ def test_hosts_that_do_not_start_their_ranks_in_time_are_reported_in_a_sentence(
     assert capsys.readouterr().err == expected
 
 
+@pytest.mark.usefixtures("torch_restored")
 def test_the_elastic_agent_leaves_signals_to_the_handlers_of_its_process(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -340,9 +349,6 @@ def test_the_elastic_agent_leaves_signals_to_the_handlers_of_its_process(
             signal.raise_signal(signal.SIGQUIT)
 
     monkeypatch.setattr("torch.distributed.run.run", run)
-    monkeypatch.setattr(socket, "getfqdn", socket.getfqdn)  # which the agent replaces
-    monkeypatch.setattr(api, "_terminate_process_handler", api._terminate_process_handler)
-    monkeypatch.setattr(api.PContext, "close", api.PContext.close)
     before = {number: signal.getsignal(number) for number in END_SIGNALS}
     try:
         signal.signal(signal.SIGTERM, lambda number, _: handled.append(number))
@@ -353,6 +359,7 @@ def test_the_elastic_agent_leaves_signals_to_the_handlers_of_its_process(
     assert handled == [signal.SIGTERM]
 
 
+@pytest.mark.usefixtures("torch_restored")
 def test_the_elastic_agent_waits_for_interrupted_ranks_with_any_version_of_torch(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -364,9 +371,6 @@ def test_the_elastic_agent_waits_for_interrupted_ranks_with_any_version_of_torch
         api.PContext.close(ranks, signal.SIGTERM)
 
     monkeypatch.setattr("torch.distributed.run.run", run)
-    monkeypatch.setattr(socket, "getfqdn", socket.getfqdn)  # which the agent replaces
-    monkeypatch.setattr(api, "_terminate_process_handler", api._terminate_process_handler)
-    monkeypatch.setattr(api.PContext, "close", api.PContext.close)
     monkeypatch.setenv("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "150")
     run_elastic_agent(Mock(), ["rank"], 1)
     assert [call.kwargs["timeout"] for call in ranks._close.call_args_list] == [150, 30]
