@@ -152,10 +152,13 @@ class Evidence(msgspec.Struct, kw_only=True):
 
     @property
     def all_terminated(self) -> bool:
-        """Whether supervisor and launcher were ended by SIGTERM, as all are at a shutdown."""
-        codes = {self.launcher_signal, -(self.launcher_code or 0)}
-        by_others = signal.SIGTERM in codes and not self.launcher_ended
-        return by_others and self.stop_origin == BY_SIGTERM
+        """Whether supervisor and launcher were sent SIGTERM by others, as all are at a shutdown.
+
+        A launcher that waits for its ranks then may have been ended by distrain after that.
+        """
+        has_died = self.launcher_code == -signal.SIGTERM and not self.launcher_ended
+        was_sent = self.launcher_signal == signal.SIGTERM or has_died
+        return was_sent and self.stop_origin == BY_SIGTERM
 
     def exit_code(self, rank: int) -> int | None:
         """Return the exit code of a rank, negative for a signal; None if it is unknown."""

@@ -488,6 +488,17 @@ ENDED = {
         "stopped",
         "ended by SIGTERM to all its processes, as at a shutdown",
     ),
+    "a shutdown in which the launcher waits for its ranks for too long": (
+        {
+            "stop_requested": True,
+            "stop_origin": "by SIGTERM",
+            "launcher_signal": 15,
+            "launcher_ended": True,
+            "disconnected": {0: 5.0, 1: 5.0},
+        },
+        "stopped",
+        "ended by SIGTERM to all its processes, as at a shutdown",
+    ),
     "a shutdown that the launcher did not report": (
         {
             "stop_requested": True,
