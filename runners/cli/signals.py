@@ -27,6 +27,8 @@ class Signals:
 
     def __enter__(self) -> Self:
         catch_user_signals()
+        # Now: where its parent ends later, the first process of a container becomes its parent.
+        self._ends_container = _ends_container()
         numbers = [signal.SIGINT, signal.SIGTERM]
         if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as under nohup
             numbers.append(signal.SIGHUP)
@@ -43,7 +45,7 @@ class Signals:
             signal.signal(number, handler)
 
     def _receive(self, number: int, _: FrameType | None) -> None:
-        if number == signal.SIGINT or (number == signal.SIGTERM and _ends_container()):
+        if number == signal.SIGINT or (number == signal.SIGTERM and self._ends_container):
             self.interrupts += 1
         else:
             self.ended_by = number

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from distrain.runners.cli.signals import Signals
 
 STORM = """
 import os, signal
@@ -69,11 +72,23 @@ CHILD = ["-c", '"$@"; exit $?', "shell"]
 def test_sigterm_is_a_ctrl_c_to_a_process_with_which_a_container_ends(
     around: list[str], counted: str, tmp_path: Path
 ) -> None:
+    if around and subprocess.run([*IN_A_CONTAINER, "true"]).returncode:
+        pytest.skip("this machine lets nobody make namespaces of processes")
     (tmp_path / "docker-init").symlink_to("/bin/sh")
     command = [*around, sys.executable, "-c", TERMINATED]
     path = {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
     done = subprocess.run(command, capture_output=True, text=True, env=os.environ | path)
     assert done.stdout == f"{counted}\n", done.stderr
+
+
+def test_sigterm_is_no_ctrl_c_to_a_process_that_a_container_has_adopted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(os, "getppid", lambda: 2)
+    with Signals() as signals:
+        monkeypatch.setattr("distrain.runners.cli.signals._ends_container", lambda: True)
+        os.kill(os.getpid(), signal.SIGTERM)
+    assert (signals.interrupts, signals.ended_by) == (0, signal.SIGTERM)
 
 
 DETACHED = """
