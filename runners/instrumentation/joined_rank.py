@@ -73,8 +73,8 @@ class JoinedRank:
         finished = Finished(
             time=time.time(),
             rank=self._rank,
-            step=session.steps or session.stop_calls,
-            stopped=session.is_stopped,
+            step=session.steps or session.stop.calls,
+            stopped=session.stop.is_stopped,
         )
         self._reporter.send(failure or finished)
         self._reporter.close()

@@ -29,16 +29,15 @@ from distrain.runners.instrumentation.plain_values import (
     to_setting,
     to_step,
 )
+from distrain.runners.instrumentation.script_stop import ScriptStop
 from distrain.runners.instrumentation.sources import LOG_CALLS, TRACKED, Sources
 from distrain.runners.instrumentation.step_counter import BATCHES, CALLS, OPTIMIZER
 from distrain.runners.instrumentation.training_loop import TrainingLoop
 from distrain.runners.protocol.events import (
     PHASES,
     Event,
-    Phase,
     RankEvaluation,
     ScriptSettings,
-    StopSupport,
     Window,
 )
 from distrain.runners.protocol.reporter import NullReporter, Reporter
@@ -103,8 +102,7 @@ class RankSession:
         self._evaluations = 0
         self.tracks = False  # the script names its training data: other loaders do not count
         self._left_steps = 0  # that were finished as the program left its loop
-        self.stop_calls = 0
-        self.is_stopped = False
+        self.stop = ScriptStop(reporter, rank)
 
     @property
     def steps(self) -> int:
@@ -160,6 +158,7 @@ class RankSession:
             if not counter.has_reported:
                 self._logged.restart()
             self.sources.kind = kind
+        self.stop.note_steps(counter.steps)
         self._send_facts()
         is_due = self.loop.timer.elapsed() >= self._window_s or counter.steps == self._skip_steps
         if is_due and not self._is_held():
@@ -352,15 +351,7 @@ class RankSession:
 
     def should_stop(self) -> bool:
         """Return whether to leave the training loop. Once True, it stays so."""
-        if self.is_stopped:
-            return True
-        self.stop_calls += 1
-        if self.stop_calls == 1:
-            self._send(StopSupport(rank=self.rank))
-        self.is_stopped = not self._reporter.should_continue(self.stop_calls)
-        if self.is_stopped:
-            self._send(Phase(time=time.time(), rank=self.rank, phase="saving"))
-        return self.is_stopped
+        return self.stop.ask(self.steps)
 
     def end(self, *, has_failed: bool) -> None:
         """Send everything at the end of a program. The last batch may be a step."""

@@ -83,8 +83,8 @@ def _run_python(config: RunConfig, path: str, rank: int) -> int:
                 Finished(
                     time=time.time(),
                     rank=rank,
-                    step=session.steps or session.stop_calls,
-                    stopped=session.is_stopped,
+                    step=session.steps or session.stop.calls,
+                    stopped=session.stop.is_stopped,
                 )
             )
         reporter.close()

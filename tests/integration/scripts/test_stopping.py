@@ -111,6 +111,27 @@ def test_a_script_that_was_told_to_stop_may_save_for_longer_than_a_stop_takes(
     assert run.reason.startswith("stopped on request in step ")
 
 
+def test_a_script_that_trains_on_although_it_was_told_to_stop_is_interrupted(
+    launch: Launch,
+) -> None:
+    run = launch(
+        """
+        import time
+        import distrain
+        for step in range(60_000):
+            distrain.step()
+            time.sleep(0.01)
+            if not distrain.should_stop() and step == 3:
+                print("ready", flush=True)
+        """,
+        *("--set", "report.stop_timeout_s=1"),
+    )
+    wait_for_text(run, "ready")
+    run.stop()
+    run.wait(120)
+    assert (run.status, run.reason) == ("stopped", "interrupted on request")
+
+
 @pytest.mark.parametrize("words", [(), TWO], ids=["inline", "torchrun"])
 def test_a_script_that_does_not_ask_is_interrupted_and_may_save(
     words: tuple[str, ...], launch: Launch

@@ -16,7 +16,7 @@ from distrain.runners.instrumentation.named_phase import NamedPhase
 from distrain.runners.instrumentation.rank_session import RankSession
 from distrain.runners.instrumentation.step_counter import OPTIMIZER
 from distrain.runners.instrumentation.tracked import Tracked, make_tracked
-from distrain.runners.protocol.events import Logged, LoggedStats, ScriptSettings
+from distrain.runners.protocol.events import Logged, LoggedStats, Phase, ScriptSettings
 from tests.support.reporters import RecordingReporter
 from tests.support.runs import wait_until
 
@@ -160,6 +160,22 @@ def test_a_loop_that_is_left_early_ends_with_its_last_batch(sent: Sent) -> None:
             break
     session.flush()
     assert (session.steps, sum(window.samples for window in sent.windows)) == (5, 20)
+
+
+@pytest.mark.parametrize(
+    ("steps", "phases"), [(0, ["saving"]), (1, ["saving"]), (5, ["saving", "running"])]
+)
+def test_a_program_that_was_told_to_stop_saves_unless_it_goes_on_with_steps(
+    steps: int, phases: list[str], sent: Sent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = RankSession(sent, 0, window_s=0.0)
+    session.step()
+    monkeypatch.setattr(sent, "should_continue", lambda calls: False)
+    assert session.should_stop()
+    for _ in range(steps):  # one may end after it has asked
+        session.step()
+        assert session.should_stop()
+    assert [event.phase for event in sent.events_of(Phase)] == phases
 
 
 def test_a_loop_of_next_ends_with_its_last_batch_unless_the_program_fails(sent: Sent) -> None:
