@@ -198,8 +198,8 @@ class Verification:
                 run.stop(now=True)
             raise
         finally:  # the supervisor must not write into a folder that is being deleted
-            self._on_obstacle("")
             run.wait_for_supervisor()
+            self._on_obstacle("")
 
     def _compare(self, record: Record) -> ReferenceComparison:
         """Compare a completed run in a process with torch; raise DistrainError if it fails."""

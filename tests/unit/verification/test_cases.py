@@ -66,3 +66,19 @@ def test_why_a_run_makes_no_progress_is_printed_while_it_lasts(
     assert verify.execute(parse(["verify", "single"])) == 1
     failure = "single on 1 rank: the run failed: rank 1 hangs"
     assert capsys.readouterr().err.splitlines() == ["no progress for 5 s", "again", failure]
+
+
+def test_a_run_has_ended_before_its_folder_is_deleted_although_a_callback_fails(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(text: str) -> None:
+        raise OSError("closed")
+
+    run = StalledRun()
+    ended = []
+    monkeypatch.setattr(run, "stop", lambda now: ended.append("stop"), raising=False)
+    monkeypatch.setattr(run, "wait_for_supervisor", lambda: ended.append("supervisor"))
+    monkeypatch.setattr(cases, "launch", lambda *_, **__: run)
+    with pytest.raises(OSError, match="closed"):
+        list(cases.verify(["single"], on_obstacle=fail))
+    assert ended == ["stop", "supervisor"]
