@@ -14,7 +14,7 @@ import msgspec
 from textual import events
 from textual.app import App
 from textual.notifications import Notify
-from textual.screen import ModalScreen
+from textual.screen import ModalScreen, Screen
 from textual.signal import Signal
 from textual.widgets import Input
 
@@ -114,6 +114,13 @@ class BaseApp(ReliableTimers, App[None]):
                 return
             event.text = single_line(event.text)
         await super().on_event(event)
+
+    async def _replace_screen(self, screen: Screen[Any]) -> Screen[Any]:
+        """Remove a screen once it has its widgets, which its handlers need: keys that arrive
+        together, as over a slow connection, open and close a dialog at once.
+        """
+        await screen._mounted_event.wait()
+        return await super()._replace_screen(screen)
 
     def refuse(self, reason: str) -> None:
         """Show a warning that says why something cannot be done."""

@@ -28,6 +28,7 @@ from distrain.tui.dialogs.bench_rules import BenchRulesDialog
 from distrain.tui.dialogs.busy_devices import BusyDevicesDialog
 from distrain.tui.dialogs.dialog import Answer, ChoiceDialog, Dialog
 from distrain.tui.dialogs.edit import EditDialog
+from distrain.tui.dialogs.palette import PaletteDialog
 from distrain.tui.dialogs.pick_one import PickOneDialog
 from distrain.tui.dialogs.prompt import PromptDialog
 from distrain.tui.screens.launch_screen import LaunchScreen
@@ -102,6 +103,19 @@ def test_enter_changes_nothing_in_a_dialog_that_was_just_opened(runs_dir: Path) 
             else:
                 dialog.dismiss(None)
             await pilot.pause()
+
+    play(runs_dir, scenario)
+
+
+def test_a_dialog_that_is_closed_before_it_is_mounted_is_no_error(runs_dir: Path) -> None:
+    """As by keys that arrive together over a slow connection."""
+
+    async def scenario(pilot: Pilot[None], app: WatchedApp) -> None:
+        for dialog in [*dialogs(runs_dir), PaletteDialog([])]:
+            app.push_screen(dialog)
+            dialog.action_dismiss_without()
+            await pilot.pause()
+            assert dialog not in app.screen_stack
 
     play(runs_dir, scenario)
 
