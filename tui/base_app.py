@@ -116,8 +116,10 @@ class BaseApp(ReliableTimers, App[None]):
         await super().on_event(event)
 
     async def _replace_screen(self, screen: Screen[Any]) -> Screen[Any]:
-        """Remove a screen once it has its widgets, which its handlers need: keys that arrive
-        together, as over a slow connection, open and close a dialog at once.
+        """Remove a screen only after it was mounted, because its handlers need its widgets.
+
+        Keys that arrive together, as over a slow connection, may open and close a dialog at once.
+        No screen may wait for the app in its `on_mount`.
         """
         await screen._mounted_event.wait()
         return await super()._replace_screen(screen)

@@ -160,11 +160,13 @@ def _is_silent(state: BenchState, folder: Path) -> bool:
 
     Its process writes where a run begins and ends, and in between the run's supervisor does.
     """
-    run = folder / RUNS / (state.current.run_id if state.current else "")
-    written = max(last_modified(folder, [STATE]), last_modified(run, WRITTEN))
+    written = last_modified(folder, [STATE])
+    run = folder / RUNS / state.current.run_id if state.current and state.current.run_id else None
+    if run:
+        written = max(written, last_modified(run, WRITTEN))
     if time.time() - written < SILENT_S or is_locked(folder / LOCK):
         return False
     try:
-        return not check_supervisor(read_state(run), run).live
-    except DistrainError:  # there is no run
+        return run is None or not check_supervisor(read_state(run), run).live
+    except DistrainError:  # of a record that cannot be read
         return True

@@ -13,14 +13,14 @@ from distrain.runners.protocol.reporter import NullReporter, Reporter
 class ScriptStop:
     """Answers `distrain.should_stop`, and reports what the program does then.
 
-    `calls` is how often it has asked, `is_stopped` whether it was told to stop. From then on it
-    saves, unless it goes on with further steps.
+    `calls` is how often it has asked. `is_stopped` is true once the answer was to stop: the program
+    counts as saving from then on, until it finishes further steps.
     """
 
     def __init__(self, reporter: Reporter | NullReporter, rank: int) -> None:
         self._reporter = reporter
         self._rank = rank
-        self._last_step = math.inf  # that may end after the program was told to stop
+        self._last_step = math.inf  # steps after this one show that the program trains on
         self.calls = 0
         self.is_stopped = False
 

@@ -10,7 +10,6 @@ import tempfile
 import threading
 import time
 from collections.abc import Sequence
-from types import FrameType
 
 from distrain.runners.launchers.supervisor_link import LOOPBACK, SupervisorLink, termination
 from distrain.runners.protocol.client import split_address
@@ -86,8 +85,6 @@ def run_elastic_agent(
         # The store that the agent keeps would give the new ranks the addresses of the old ones.
         os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
     local_store.register_rendezvous()
-    _keep_handlers()
-    _wait_for_interrupted_ranks()
     # By default the agent creates a folder in /tmp for every run and never removes it.
     with tempfile.TemporaryDirectory(prefix="distrain-torchrun-", dir=scratch_parent()) as logs:
         arguments = [
@@ -98,6 +95,7 @@ def run_elastic_agent(
             f"--local-addr={link.address if meeting_place else LOOPBACK}",
             f"--max-restarts={max_restarts}",
             f"--log-dir={logs}",
+            *_signal_options(),
             "--no-python",
             *rank_command,
         ]
@@ -115,40 +113,21 @@ def run_elastic_agent(
     return 0
 
 
-def _keep_handlers() -> None:
-    """Let the agent leave signals to the handlers of a node agent, and of this module's main.
+def _signal_options() -> list[str]:
+    """Return the options by which the agent leaves signals to the handlers of this process.
 
-    Only torch 2.9 and later have an option for that.
+    A node agent, and the main function of this module, handle some of them.
     """
-    from torch.distributed.elastic.multiprocessing import api
+    import torch
 
-    previous = {each: signal.getsignal(each) for each in END_SIGNALS}
-    agents = api._terminate_process_handler
+    own = [each for each in END_SIGNALS if callable(signal.getsignal(each))]
+    if torch.__version__ >= "2.13":
+        left = [each.name for each in (signal.SIGINT, *END_SIGNALS) if each not in own]
+        return [f"--signals-to-handle={','.join(left)}"]
+    from distrain.runners.launchers import older_torchrun
 
-    def handle(number: int, frame: FrameType | None) -> None:
-        handler = previous.get(signal.Signals(number))
-        (handler if callable(handler) else agents)(number, frame)
-
-    api._terminate_process_handler = handle  # type: ignore[assignment]
-
-
-def _wait_for_interrupted_ranks() -> None:
-    """Let the agent wait for ranks that a stop interrupts, as that of torch 2.12 and later does.
-
-    Earlier ones kill them after 30 s, also while they save.
-    """
-    from torch.distributed.elastic.multiprocessing import api
-
-    close = api.PContext.close
-
-    def close_patiently(
-        ranks: api.PContext, death_sig: signal.Signals | None = None, timeout: int = 30
-    ) -> None:
-        if death_sig == signal.SIGINT:
-            timeout = int(os.environ.get("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", timeout))
-        close(ranks, death_sig, timeout)
-
-    api.PContext.close = close_patiently  # type: ignore[assignment, method-assign]
+    older_torchrun.adapt(own)
+    return []
 
 
 def _rendezvous_options(meeting_place: str, join_timeout_s: float) -> list[str]:

@@ -28,7 +28,7 @@ TOKEN_FILE_NAME = "token"  # in the record
 TOKEN_FILE_VARIABLE = "DISTRAIN_TOKEN_FILE"  # the environment variable that names another file
 LONGEST_TOKEN = 4096  # characters in a file that a user names, which may have no end
 SILENT_HOST_S = 45  # after which the connection to a host that does not respond is closed
-_PROBES = 8  # the last one shortly before: the network may work again
+_PROBES = 8  # the last one shortly before the connection is closed: the network may work again
 _ANSWER_S = 2  # for the answer to a packet
 # The bytes before tcpi_last_data_sent and tcpi_last_ack_recv in Linux's struct tcp_info.
 _LAST_SENT_AT, _LAST_ACK_AT = 44, 56

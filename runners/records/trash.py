@@ -88,8 +88,10 @@ def _move(source: Path, target: Path) -> Path:
     try:
         with suppress(FileExistsError):
             target.parent.mkdir()
-            with suppress(OSError):  # not every file system has modes
-                shutil.copymode(source.parent, target.parent)  # all users of that need the trash
+            # Whoever can write to the runs folder can then write to its trash.
+            with suppress(OSError):  # not every file system has owners and modes
+                os.chown(target.parent, -1, source.parent.stat().st_gid)
+                shutil.copymode(source.parent, target.parent)
         if not source.is_symlink():
             return source.rename(target)
         target.symlink_to(os.path.realpath(source))  # a relative link would lead elsewhere

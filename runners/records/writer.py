@@ -88,7 +88,7 @@ class RecordWriter:
         self._known_events: set[tuple[str, int]] = set()
         self._last_event = 0  # its id; those of a new database go on, as viewers read from an id on
         self._curves: dict[tuple[str, int], int] = {}  # by name and rank
-        self._uncut: set[int] = set()  # curves of earlier attempts that may be cut: see Attempt
+        self._uncut: set[int] = set()  # curves that only earlier attempts of a script have logged
         self._is_damaged = False
         self._db_lock = threading.RLock()
         self._entry_lock = threading.Lock()  # held while only a part of an entry is added
@@ -329,8 +329,8 @@ class RecordWriter:
         return rows
 
     def _cut_curves(self, rows: list[LoggedRow]) -> None:
-        """Discard what earlier attempts have logged from where this one begins with a curve."""
-        last_kept: dict[int, float] = {}
+        """Discard the older rows of curves that a new attempt begins to log, from that step on."""
+        last_kept: dict[int, int] = {}
         for row in rows if self._uncut else ():
             if row.curve in self._uncut:
                 last_kept.setdefault(row.curve, row.step - 1)

@@ -13,8 +13,6 @@ import msgspec
 from distrain.runners.distributed.secondary_failures import is_secondary_abort
 from distrain.runners.protocol.events import Exited, Failure, Finished, Job, NonFinite
 
-BY_SIGTERM = "by SIGTERM"
-
 
 class Evidence(msgspec.Struct, kw_only=True):
     """What was observed of the ranks of the current attempt, of their launcher and of stops.
@@ -54,7 +52,8 @@ class Evidence(msgspec.Struct, kw_only=True):
     queued: bool = False  # whether the run still waits in a queue: it has not started
     stop_requested: bool = False
     stop_requested_at: float = -math.inf  # also to end at once
-    stop_origin: str = "on request"  # BY_SIGTERM is one to the supervisor
+    stop_origin: str = "on request"
+    has_received_sigterm: bool = False  # the supervisor itself
     stopped_now: bool = False  # without a checkpoint
     stop_overdue: bool = False
     stop_delay: str = ""  # which rank an overdue stop has waited for, as far as stacks tell
@@ -152,13 +151,12 @@ class Evidence(msgspec.Struct, kw_only=True):
 
     @property
     def all_terminated(self) -> bool:
-        """Whether supervisor and launcher were sent SIGTERM by others, as all are at a shutdown.
+        """Whether supervisor and launcher have received SIGTERM, as all processes do at a shutdown.
 
-        A launcher that waits for its ranks then may have been ended by distrain after that.
+        distrain may have ended the launcher afterwards, while that waited for its ranks.
         """
-        has_died = self.launcher_code == -signal.SIGTERM and not self.launcher_ended
-        was_sent = self.launcher_signal == signal.SIGTERM or has_died
-        return was_sent and self.stop_origin == BY_SIGTERM
+        ended = self.launcher_code == -signal.SIGTERM and not self.launcher_ended
+        return self.has_received_sigterm and (self.launcher_signal == signal.SIGTERM or ended)
 
     def exit_code(self, rank: int) -> int | None:
         """Return the exit code of a rank, negative for a signal; None if it is unknown."""

@@ -63,7 +63,7 @@ def _judge(evidence: Evidence) -> Outcome:
         reason += f"; {run_errors.positions(evidence)}"
         return Outcome(status="stopped", reason=reason)
     if evidence.all_terminated:
-        reason = "ended by SIGTERM to all its processes, as at a shutdown, without a new checkpoint"
+        reason = "all its processes received SIGTERM, as at a shutdown; no new checkpoint was saved"
         return Outcome(status="stopped", reason=reason)
     if evidence.is_script and evidence.launcher_code == 0 and not rank_failed:
         # Not all of its ranks could report it.

@@ -8,7 +8,6 @@ import time
 from distrain.runners import formatting
 from distrain.runners.protocol.events import Notice, Stop
 from distrain.runners.supervision.connection import Connection
-from distrain.runners.supervision.evidence import BY_SIGTERM
 from distrain.runners.supervision.live_run import LiveRun
 from distrain.runners.supervision.stop_protocol import StopProtocol
 
@@ -49,8 +48,11 @@ class RunControl:
         self.stop_protocol.begin(save)
 
     def terminate(self) -> None:
-        """Stop the ranks because the supervisor was asked to end, as at a shutdown."""
-        self._run.evidence.stop_origin = BY_SIGTERM
+        """Stop the ranks because the supervisor has received SIGTERM, as at a shutdown."""
+        evidence = self._run.evidence
+        evidence.has_received_sigterm = True
+        if not evidence.stop_requested:
+            evidence.stop_origin = "by SIGTERM"
         self.stop()
 
     def handle(self, connection: Connection, request: Stop) -> None:

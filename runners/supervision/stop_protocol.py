@@ -19,8 +19,8 @@ class StopProtocol:
 
     While all of them average, evaluate or save, they have longer, because to end them would lose
     the steps since the last checkpoint; the limit begins again when the first one leaves that
-    phase. The ranks of a script save once they were told to stop, unless they go on with steps. A
-    stop by a scheduler has no limit: it ends the ranks itself.
+    phase. The ranks of a script count as saving from the answer to stop until they finish further
+    steps. A stop by a scheduler has no limit: it ends the ranks itself.
 
     Every rank answers `Stop` with the step that it is in, and does not go beyond it until
     `StopAt` names the furthest of these steps, which all ranks can reach.

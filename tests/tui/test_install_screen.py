@@ -93,8 +93,10 @@ def test_an_installation_goes_on_when_it_is_left_until_it_is_stopped(
 subprocess.run([sys.executable, '-c', {sleeps!r}])"
     pip_does(monkeypatch, code)
 
+    others = psutil.Process().children(recursive=True)  # of tests before this one
+
     def compilers() -> list[psutil.Process]:
-        return psutil.Process().children(recursive=True)
+        return [each for each in psutil.Process().children(recursive=True) if each not in others]
 
     async def steps(pilot: Pilot[None], app: DistrainApp, screen: LaunchScreen) -> None:
         await pilot.press("i")

@@ -69,7 +69,7 @@ class Appender(Generic[T]):
         key = self.series.key
         counts = count_rows(db, self.series)
         if isinstance(end, Mapping):
-            counts = {key: count for key, count in counts.items() if key in end}
+            counts = {each: count for each, count in counts.items() if each in end}
         ranges = find_rows_between(db, self.series, counts, axis, None, end)
         for value, (_, kept) in ranges.items():
             db.execute(f"DELETE FROM {name} WHERE {key} = ? AND seq >= ?", (value, kept))

@@ -38,7 +38,7 @@ STARTS_TWICE = """
         start(3, "")
 """
 RESTARTED_BY_TORCHRUN = """
-    import os, time
+    import os, pathlib, time
     import distrain
 
     distrain.init()
@@ -48,7 +48,11 @@ RESTARTED_BY_TORCHRUN = """
         distrain.log({"reward": float(is_first)}, step=step if is_first else step + 3)
     if is_first:
         if os.environ["RANK"] == "1":
+            while not pathlib.Path("logged").exists():
+                time.sleep(0.1)
             raise ValueError("flaky")
+        time.sleep(1)  # longer than a window
+        pathlib.Path("logged").touch()
         time.sleep(600)
 """
 DOES_NOT_WAIT = """

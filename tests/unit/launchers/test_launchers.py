@@ -314,6 +314,12 @@ def test_a_host_that_joins_prints_what_the_encoding_of_its_locale_lacks(
 def torch_restored(monkeypatch: pytest.MonkeyPatch) -> None:
     """Restore what `run_elastic_agent` replaces in its process."""
     monkeypatch.setattr(socket, "getfqdn", socket.getfqdn)
+
+
+@pytest.fixture
+def older_torch(monkeypatch: pytest.MonkeyPatch, torch_restored: None) -> None:
+    """Make torch an older version; what is replaced in its elastic agent is restored."""
+    monkeypatch.setattr("torch.__version__", TorchVersion("2.6.0"))
     monkeypatch.setattr(api, "_terminate_process_handler", api._terminate_process_handler)
     monkeypatch.setattr(api.PContext, "close", api.PContext.close)
 
@@ -334,7 +340,7 @@ def test_hosts_that_do_not_start_their_ranks_in_time_are_reported_in_a_sentence(
     assert capsys.readouterr().err == expected
 
 
-@pytest.mark.usefixtures("torch_restored")
+@pytest.mark.usefixtures("older_torch")
 def test_the_elastic_agent_leaves_signals_to_the_handlers_of_its_process(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -359,8 +365,8 @@ def test_the_elastic_agent_leaves_signals_to_the_handlers_of_its_process(
     assert handled == [signal.SIGTERM]
 
 
-@pytest.mark.usefixtures("torch_restored")
-def test_the_elastic_agent_waits_for_interrupted_ranks_with_any_version_of_torch(
+@pytest.mark.usefixtures("older_torch")
+def test_the_elastic_agent_waits_for_interrupted_ranks_with_older_versions_of_torch(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     ranks = Mock(_tail_logs=[])

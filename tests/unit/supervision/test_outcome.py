@@ -484,30 +484,30 @@ ENDED = {
         "without a checkpoint; process 7 has not ended after SIGKILL",
     ),
     "a shutdown": (
-        {"stop_requested": True, "stop_origin": "by SIGTERM", "launcher_signal": 15},
+        {"stop_requested": True, "has_received_sigterm": True, "launcher_signal": 15},
         "stopped",
-        "ended by SIGTERM to all its processes, as at a shutdown",
+        "all its processes received SIGTERM, as at a shutdown",
     ),
     "a shutdown in which the launcher waits for its ranks for too long": (
         {
             "stop_requested": True,
-            "stop_origin": "by SIGTERM",
+            "has_received_sigterm": True,
             "launcher_signal": 15,
             "launcher_ended": True,
             "disconnected": {0: 5.0, 1: 5.0},
         },
         "stopped",
-        "ended by SIGTERM to all its processes, as at a shutdown",
+        "all its processes received SIGTERM, as at a shutdown",
     ),
     "a shutdown that the launcher did not report": (
         {
             "stop_requested": True,
-            "stop_origin": "by SIGTERM",
+            "has_received_sigterm": True,
             "launcher_code": -15,
             "disconnected": {0: 5.0, 1: 5.0},
         },
         "stopped",
-        "ended by SIGTERM to all its processes, as at a shutdown",
+        "all its processes received SIGTERM, as at a shutdown",
     ),
     "done before the forced end": (
         {"stop_requested": True, "stopped_now": True, "finished": finished(0, 1)},
