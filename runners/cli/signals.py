@@ -18,6 +18,7 @@ class Signals:
     """Counts Ctrl-C, and keeps the number of a SIGTERM or SIGHUP, while its block is entered.
 
     SIGTERM is a Ctrl-C where a container ends with this process, and the run with it.
+    SIGUSR1 and SIGUSR2 do nothing from the start of the block on.
     """
 
     def __init__(self) -> None:
@@ -27,7 +28,7 @@ class Signals:
 
     def __enter__(self) -> Self:
         catch_user_signals()
-        # Now: where its parent ends later, the first process of a container becomes its parent.
+        # Checked only here: if its parent ends later, the first process of a container becomes it.
         self._ends_container = _ends_container()
         numbers = [signal.SIGINT, signal.SIGTERM]
         if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as under nohup
@@ -54,8 +55,8 @@ class Signals:
 def _ends_container() -> bool:
     """Return whether this is the first process of a container, or started by a small init of one.
 
-    Such an init, as of `docker run --init`, passes signals on and ends with its child. Others, such
-    as a shell, pass none on: somebody has signalled this process alone.
+    Such an init, as of `docker run --init`, passes signals on and ends with its child. A shell does
+    not pass signals on, so one that arrives below a shell was sent to this process alone.
     """
     if os.getppid() == 1:
         with suppress(OSError):
