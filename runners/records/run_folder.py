@@ -114,8 +114,14 @@ class RunFolder:
 
     @property
     def has_journal(self) -> bool:
-        """Whether the run's job records it in a journal, so that it needs no supervisor."""
-        return (self.dir / JOURNAL).exists() or self.config.slurm.report == "files"
+        """Whether the run's job records it in a journal, so that it needs no supervisor.
+
+        So does a job that starts when no supervisor answers it, unless it may only report by TCP.
+        """
+        report = self.config.slurm.report
+        job = self._stored_state().job
+        will_start = job is not None and job.state in job_status.WAITING and report != "tcp"
+        return will_start or report == "files" or (self.dir / JOURNAL).exists()
 
     @property
     def status(self) -> Status:

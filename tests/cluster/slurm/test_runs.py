@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 
 from distrain import ConfigError, Run
@@ -539,3 +540,32 @@ def test_a_job_without_a_supervisor_can_be_stopped(started: Start) -> None:
     run.stop()
     assert ended(run) == "stopped", run.record.state.reason
     assert run.record.last_checkpoint is not None
+
+
+@pytest.mark.parametrize("is_stopped", [True, False], ids=["stopped", "continued"])
+def test_a_job_that_waits_outlives_the_processes_of_the_login_node(
+    started: Start, cluster: Cluster, is_stopped: bool
+) -> None:
+    other = cluster.submit("exec sleep 600", "--nodes=2", "--exclusive")
+    wait_until(lambda: cluster.job(other)["JobState"] == "RUNNING")
+    run = started()
+    job = job_of(run)
+    pid = run.record.state.supervisor_pid
+    assert pid is not None
+
+    for process in (*psutil.Process(pid).children(recursive=True), psutil.Process(pid)):
+        process.kill()
+    wait_until(lambda: run.record.is_unsupervised)
+
+    assert cluster.job(job)["JobState"] == "PENDING"
+    assert run.is_live
+    if is_stopped:
+        run.stop()
+        assert ended(run) == "stopped", run.record.state.reason
+        assert cluster.job(job)["JobState"] == "CANCELLED"
+        return
+    cluster.run("scancel", other)
+    wait_until(lambda: (run.dir / "journal.ndjson").exists(), LONG)
+    assert run.recover()
+    assert ended(run) == "completed", run.record.state.reason
+    assert each_sample_once(run)
