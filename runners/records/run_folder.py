@@ -73,8 +73,7 @@ class RunFolder:
         folder, and has ended when the record was last written. A run whose job records it stays
         live as long as the job may continue, and `reason` says that the supervisor is missing.
         """
-        stored = self._stored_state()
-        state = check_supervisor(stored, self.dir)
+        stored, state = self._stored_and_checked_state()
         if self._has_lost_supervisor(state) and state.job and not job_status.has_ended(state.job):
             return msgspec.structs.replace(stored, reason=UNSUPERVISED.format(self.id))
         if stored.live and not state.live and state.started:
@@ -106,7 +105,8 @@ class RunFolder:
     @property
     def is_unsupervised(self) -> bool:
         """Whether the supervisor is gone but a job records, or has recorded, the run."""
-        return self._has_lost_supervisor(check_supervisor(self._stored_state(), self.dir))
+        _, state = self._stored_and_checked_state()
+        return self._has_lost_supervisor(state)
 
     def _has_lost_supervisor(self, state: RunState) -> bool:
         lost = state.error is not None and state.reason == LOST
@@ -183,6 +183,14 @@ class RunFolder:
                 why = f"config.toml: unknown key {error.problems[0][0]}"
                 raise newer_record(self.dir, why) from None
             raise not_a_record(self.dir, f"its config.toml is not valid: {error}") from None
+
+    def _stored_and_checked_state(self) -> tuple[RunState, RunState]:
+        stored = self._stored_state()
+        checked = check_supervisor(stored, self.dir)
+        if stored.live and not checked.live:  # its supervisor may have ended it since it was read
+            stored = self._stored_state()
+            checked = check_supervisor(stored, self.dir)
+        return stored, checked
 
     def _stored_state(self) -> RunState:
         """Return what run.json has; where it was deleted or damaged, what it had, as long as its

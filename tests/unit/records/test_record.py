@@ -520,6 +520,20 @@ def test_a_live_run_whose_supervisor_died_reads_as_failed(writer: RecordWriter) 
     writer.close()
 
 
+def test_a_run_that_ends_while_it_is_read_is_not_one_that_lost_its_supervisor(
+    writer: RecordWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer.set_state(status="running", supervisor_pid=os.getpid(), supervisor_started=1.0)
+
+    def end(state: states.RunState) -> bool:
+        writer.set_state(status="completed")
+        return False
+
+    monkeypatch.setattr(states, "is_supervised", end)
+    assert Record(writer.dir).status == "completed"
+    writer.close()
+
+
 def test_a_run_without_its_supervisor_lasted_until_its_last_write(writer: RecordWriter) -> None:
     started = time.time() - 1000
     gone = {"supervisor_pid": os.getpid(), "supervisor_started": started}
