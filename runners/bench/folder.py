@@ -98,6 +98,14 @@ def read_bench_state(folder: Path) -> BenchState:
 
     Raises DistrainError if it is missing, broken, or of a different format.
     """
+    stored = _read_stored(folder)
+    state = _check_process(stored, folder)
+    if stored.live and not state.live:  # its process may have ended it since it was read
+        state = _check_process(_read_stored(folder), folder)
+    return state
+
+
+def _read_stored(folder: Path) -> BenchState:
     try:
         state = decode(read_regular(folder / STATE), BenchState, unchanged=("command",))
     except OSError as error:
@@ -109,7 +117,7 @@ def read_bench_state(folder: Path) -> BenchState:
             f"{folder} was written by another version of distrain (format {state.format})"
         )
     provenance = known_provenance(state.provenance)
-    return _check_process(msgspec.structs.replace(state, provenance=provenance), folder)
+    return msgspec.structs.replace(state, provenance=provenance)
 
 
 def read_definition(folder: Path) -> Definition:

@@ -44,6 +44,19 @@ def test_a_live_bench_whose_process_is_hidden_in_a_container_is_live(tmp_path: P
     assert bench.status == "failed"
 
 
+def test_a_bench_that_ends_while_it_is_read_is_not_one_whose_process_was_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = make_bench(tmp_path, status="running")
+
+    def end(state: folder.BenchState) -> bool:
+        folder.write_bench_state(bench.dir, structs.replace(state, status="completed"))
+        return False
+
+    monkeypatch.setattr(folder, "has_process", end)
+    assert bench.status == "completed"
+
+
 def test_a_bench_of_a_host_that_is_gone_is_resumed_on_another_one(tmp_path: Path) -> None:
     bench = make_bench(tmp_path, status="running")
     run = create_run(bench.records_dir, config(), word="ddp", queue=True)
