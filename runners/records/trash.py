@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
+import stat
 from collections.abc import Sequence
 from contextlib import suppress
 from itertools import count
@@ -88,10 +88,7 @@ def _move(source: Path, target: Path) -> Path:
     try:
         with suppress(FileExistsError):
             target.parent.mkdir()
-            # Whoever can write to the runs folder can then write to its trash.
-            with suppress(OSError):  # not every file system has owners and modes
-                os.chown(target.parent, -1, source.parent.stat().st_gid)
-                shutil.copymode(source.parent, target.parent)
+            _share_as(source.parent, target.parent)
         if not source.is_symlink():
             return source.rename(target)
         target.symlink_to(os.path.realpath(source))  # a relative link would lead elsewhere
@@ -99,3 +96,15 @@ def _move(source: Path, target: Path) -> Path:
         return target
     except OSError as error:
         raise RunsFolderError(f"cannot move {source} to {target}: {error.strerror}") from None
+
+
+def _share_as(runs_dir: Path, trash: Path) -> None:
+    """Let whoever can write to the runs folder write to its trash too."""
+    with suppress(OSError):  # not every file system has owners and modes
+        status = runs_dir.stat()
+        mode = stat.S_IMODE(status.st_mode)
+        try:
+            os.chown(trash, -1, status.st_gid)
+        except PermissionError:  # of somebody who is not in its group: another group has no rights
+            mode &= ~stat.S_IRWXG | (mode & stat.S_IRWXO) << 3
+        trash.chmod(mode)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from argparse import Namespace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -43,6 +45,16 @@ def test_all_users_of_a_runs_folder_can_use_its_trash(tmp_path: Path, mode: int)
     bench = make_bench(tmp_path / "runs")
     bench.dir.parent.chmod(mode)
     assert move_to_trash(bench.dir).parent.stat().st_mode & 0o7777 == mode
+
+
+@pytest.mark.parametrize(("mode", "own_mode"), [(0o1777, 0o1777), (0o775, 0o755), (0o770, 0o700)])
+def test_a_user_outside_the_group_of_a_runs_folder_shares_the_trash_with_others_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int, own_mode: int
+) -> None:
+    bench = make_bench(tmp_path / "runs")
+    bench.dir.parent.chmod(mode)
+    monkeypatch.setattr(os, "chown", Mock(side_effect=PermissionError))
+    assert move_to_trash(bench.dir).parent.stat().st_mode & 0o7777 == own_mode
 
 
 def test_what_is_removed_from_another_folder_is_restored_by_the_command_that_is_printed(
