@@ -52,24 +52,21 @@ def scored_config(checkpoint: Path, size: int) -> RunConfig:
     return evaluation_config(checkpoint, size, 13).with_changes(changes)
 
 
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture
+def trained(tmp_path: Path) -> Path:
     """Return a checkpoint after a few steps, which misclassifies some images."""
-    folder = tmp_path_factory.mktemp("trained")
-    run_alone(
-        RunConfig().with_changes(
-            {"strategy": "single", "launcher": "inline", "devices": "cpu:1", "train.max_steps": 8}
-        ),
-        folder,
-    )
-    return folder / "checkpoints" / "last.pt"
+    alone = {"strategy": "single", "launcher": "inline", "devices": "cpu:1"}
+    run_alone(RunConfig().with_changes({**alone, "train.max_steps": 8}), tmp_path)
+    return tmp_path / "checkpoints" / "last.pt"
 
 
-@pytest.fixture(scope="module", params=[1, 2, 3, 4])
-def outcomes(
-    request: pytest.FixtureRequest, trained: Path, tmp_path_factory: pytest.TempPathFactory
-) -> dict[tuple[int, int | None], list[Outcome]]:
-    folder = tmp_path_factory.mktemp("evaluations")
+Outcomes = dict[tuple[int, int | None], list[Outcome]]
+
+
+@pytest.mark.parametrize("ranks", [1, 4])
+def test_evaluation_is_that_of_one_process_for_any_ranks_and_batches(
+    ranks: int, trained: Path, tmp_path: Path
+) -> None:
     cases = {
         (size, batch): evaluation_config(trained, size, batch)
         for size, batches in SIZES.items()
@@ -77,18 +74,19 @@ def outcomes(
     }
     cases |= {(LANGUAGE, batch): language_config(batch) for batch in (4, 30)}
     cases |= {(SCORED, size): scored_config(trained, size) for size in (3, 1001)}
-    ranks = request.param
     runs = [
-        (config.with_changes({"devices": f"cpu:{ranks}"}), folder / config.model.name)
+        (config.with_changes({"devices": f"cpu:{ranks}"}), tmp_path / config.model.name)
         for config in cases.values()
     ]
-    return dict(zip(cases, run_on_ranks(ranks, runs), strict=True))
+    outcomes = dict(zip(cases, run_on_ranks(ranks, runs), strict=True))
+    for size in SIZES:
+        assert_counts_are_the_same_integers(size, outcomes, trained)
+    assert_what_is_derived_is_the_same(outcomes)
+    assert_metrics_with_a_state_are_the_same(outcomes, trained)
+    assert_a_rank_without_samples_adds_nothing(outcomes, trained)
 
 
-@pytest.mark.parametrize("size", SIZES)
-def test_counts_are_the_same_integers_for_any_ranks_and_batches(
-    size: int, outcomes: dict[tuple[int, int | None], list[Outcome]], trained: Path
-) -> None:
+def assert_counts_are_the_same_integers(size: int, outcomes: Outcomes, trained: Path) -> None:
     loss, top1, top5 = plain_pytorch(trained, size)
     for batch_size in SIZES[size]:
         evaluation = outcomes[size, batch_size][0].evaluations[-1]
@@ -99,9 +97,7 @@ def test_counts_are_the_same_integers_for_any_ranks_and_batches(
         assert {metric.count for metric in evaluation.metrics.values()} == {size}
 
 
-def test_what_is_derived_is_the_same_for_any_ranks_and_batches(
-    outcomes: dict[tuple[int, int | None], list[Outcome]],
-) -> None:
+def assert_what_is_derived_is_the_same(outcomes: Outcomes) -> None:
     config = language_config(30)
     torch.manual_seed(config.train.seed)
     task = build_task(config.task, config.model, config.data)
@@ -115,9 +111,7 @@ def test_what_is_derived_is_the_same_for_any_ranks_and_batches(
         assert metrics["perplexity"].value == pytest.approx(loss.exp().item(), rel=1e-6)
 
 
-def test_metrics_with_a_state_are_those_of_one_process(
-    outcomes: dict[tuple[int, int | None], list[Outcome]], trained: Path
-) -> None:
+def assert_metrics_with_a_state_are_the_same(outcomes: Outcomes, trained: Path) -> None:
     logits, labels = outputs(trained, 1001)
     positive, negative = logits[labels == 0, 0], logits[labels != 0, 0]
     auc = float((positive[:, None] > negative).double().mean())
@@ -130,9 +124,7 @@ def test_metrics_with_a_state_are_those_of_one_process(
     assert metrics["gini"].value == 2 * auc - 1
 
 
-def test_a_rank_without_samples_adds_nothing_to_a_state(
-    outcomes: dict[tuple[int, int | None], list[Outcome]], trained: Path
-) -> None:
+def assert_a_rank_without_samples_adds_nothing(outcomes: Outcomes, trained: Path) -> None:
     logits, labels = outputs(trained, 3)
     positive, negative = logits[labels == 0, 0], logits[labels != 0, 0]
     metrics = outcomes[SCORED, 3][0].evaluations[-1].metrics
