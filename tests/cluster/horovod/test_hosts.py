@@ -15,6 +15,7 @@ HOROVOD: dict[str, Any] = {"strategy": "horovod", "launcher": "horovodrun"}
 
 
 def test_two_hosts_evaluate_as_one_process(pair: Pair) -> None:
+    pair.ranks = 4
     both = pair.begin(**HOROVOD, train__epochs=1), pair.join()
     assert [pair.exit_code(process) for process in both] == [0, 0], pair.output
     assert pair.evaluation() == pytest.approx(pair.evaluate_alone(train__epochs=1), rel=1e-3)
@@ -26,6 +27,7 @@ def test_two_hosts_evaluate_as_one_process(pair: Pair) -> None:
 
 @pytest.mark.parametrize("number", [1, 2])
 def test_a_killed_rank_is_named_with_its_host(pair: Pair, number: int) -> None:
+    pair.ranks = 4
     both = pair.train(**HOROVOD)
     pair.rank(number).kill()
     assert [pair.exit_code(process) for process in both] == [1, 1]

@@ -19,18 +19,22 @@ from tests.support.namespaces import Host
 from tests.support.runs import wait_until
 
 FAULTY = ROOT / "tests" / "integration" / "runs" / "faulty.py"
-TWO = {"dist.nodes": 2, "devices": "cpu:2", "train.threads": 1, "report.sample_s": 0.5}
+TWO = {"dist.nodes": 2, "devices": "cpu:1", "train.threads": 1, "report.sample_s": 0.5}
 RUN, JOIN = "run.log", "join.log"
 
 
 class Pair(Commands):
-    """The commands on two hosts, by default with two ranks on each."""
+    """The commands on two hosts, which have half of the ranks each."""
 
     def __init__(self, hosts: list[Host]) -> None:
         self.first, self.second = hosts
-        super().__init__(self.first.runs, ranks=4)
+        super().__init__(self.first.runs, ranks=2)
         for host in hosts:
             shutil.copy(FAULTY, host.folder)
+
+    @property
+    def devices(self) -> str:
+        return f"cpu:{self.ranks // 2}"
 
     def name_as_on_debian(self) -> None:
         """Let each host know the other's name; its own means its loopback interface there."""
@@ -40,7 +44,8 @@ class Pair(Commands):
 
     def begin(self, *more: str, **changes: Any) -> subprocess.Popen[bytes]:
         """Start `distrain run` on the first host, with keys changed (`__` for the dot)."""
-        return self.distrain(self.first, RUN, "run", "ddp", *sets(TWO | dotted(changes)), *more)
+        settings = {**TWO, "devices": self.devices, **dotted(changes)}
+        return self.distrain(self.first, RUN, "run", "ddp", *sets(settings), *more)
 
     def distrain(
         self, host: Host, log: str, *words: str, **variables: str
@@ -59,7 +64,7 @@ class Pair(Commands):
         return shlex.split(found[1])
 
     def join(self, *more: str) -> subprocess.Popen[bytes]:
-        return self.distrain(self.second, JOIN, *self.command(), "--devices", "cpu:2", *more)
+        return self.distrain(self.second, JOIN, *self.command(), "--devices", self.devices, *more)
 
     def train(self, **changes: Any) -> tuple[subprocess.Popen[bytes], subprocess.Popen[bytes]]:
         """Start an endless run on both hosts and wait for its first steps."""
