@@ -11,7 +11,12 @@ from typing import Any
 
 import pytest
 
-from distrain import Run
+from distrain import Run, RunConfig
+from distrain.models.errors import TaskError
+from distrain.runners.errors import ConfigError
+from distrain.runners.protocol.events import Window
+from tests.integration.engine.ranks import run_alone
+from tests.support.reporters import RecordingReporter
 
 Start = Callable[..., Run]
 ALONE: dict[str, Any] = {"strategy": "single", "launcher": "inline", "devices": "cpu:1"}
@@ -53,12 +58,18 @@ def failure_of(run: Run) -> str:
         ("foreign", "configure_optimizers() in mistaken.py, line 82 would never be called"),
     ],
 )
-def test_a_mistake_ends_the_run_before_the_first_step(
-    kind: str, sentence: str, start_mistaken: Start
+def test_a_mistake_ends_the_training_before_the_first_step(
+    kind: str, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = start_mistaken(kind, **ALONE)
-    assert sentence in failure_of(run)
-    assert run.record.summary()["steps"] == 0
+    """In this process: what a run makes of such an error is the same for all of them."""
+    monkeypatch.chdir(Path(__file__).parent)
+    monkeypatch.syspath_prepend(Path(__file__).parent)
+    changes = {**ALONE, "task.name": "mistaken:make", "task.args": {"kind": kind}}
+    reporter = RecordingReporter()
+    with pytest.raises((ConfigError, TaskError)) as raised:
+        run_alone(RunConfig().with_changes(changes), tmp_path, reporter)
+    assert sentence in str(raised.value)
+    assert reporter.events_of(Window) == []
 
 
 def test_a_metric_that_does_not_exist_cannot_select_the_best(start_mistaken: Start) -> None:
@@ -91,7 +102,8 @@ def test_numbers_are_sums_too_and_a_slip_in_a_name_is_reported(start_mistaken: S
 def test_what_only_ranks_or_loader_processes_reveal(
     kind: str, sentence: str, start_mistaken: Start
 ) -> None:
-    run = start_mistaken(kind, data__workers=2, data__worker_context="spawn")
+    loaders = {**ALONE, "data__workers": 1, "data__worker_context": "spawn"}
+    run = start_mistaken(kind, **loaders if kind == "lambda" else {})
     assert sentence in failure_of(run)
     assert run.record.summary()["steps"] <= 1
 
