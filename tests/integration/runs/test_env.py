@@ -105,9 +105,10 @@ def test_two_ranks_evaluate_as_one_process(method: str, ranks: Ranks) -> None:
     for rank in (1, 0):  # the order does not matter
         ranks.start(rank, METHODS[method](ranks))
     assert ranks.exit_codes() == [0, 0], ranks.output
-    expected, found = ranks.evaluate_alone(train__epochs=1), ranks.evaluation()
-    assert found["samples"] == expected["samples"] == 360
-    assert found == pytest.approx(expected, rel=1e-3)
+    found = ranks.evaluation()
+    assert found["samples"] == 360
+    if method == "env":  # with the others only the ranks' meeting differs
+        assert found == pytest.approx(ranks.evaluate_alone(train__epochs=1), rel=1e-3)
     record = ranks.record
     assert {rank.rank: rank.device for rank in record.ranks()} == {0: "cpu:0", 1: "cpu:1"}
     assert "training    rank 1 of 2 on cpu:1" in ranks.log_text(1)
@@ -218,29 +219,29 @@ def test_a_port_in_use_is_named(ranks: Ranks) -> None:
     assert f"the ranks cannot meet at 127.0.0.1:{ranks.port}" in ranks.log_text(0)
 
 
-@pytest.mark.parametrize("rank", ["0", "1"])
 @pytest.mark.parametrize(
-    ("changes", "words"),
+    ("rank", "changes", "sentence"),
     [
-        ({"WORLD_SIZE": ""}, ["WORLD_SIZE is not set"]),
+        (0, {"WORLD_SIZE": ""}, "WORLD_SIZE is not set"),
         (
+            1,
             {"MASTER_ADDR": "", "MASTER_PORT": ""},
-            ["MASTER_ADDR is not set; MASTER_PORT is not set"],
+            "MASTER_ADDR is not set; MASTER_PORT is not set",
         ),
-        ({"MASTER_PORT": "http"}, ["MASTER_PORT is 'http', not a port"]),
-        ({"WORLD_SIZE": "two"}, ["WORLD_SIZE is 'two', not a whole number"]),
-        ({"LOCAL_RANK": "2", "LOCAL_WORLD_SIZE": "2"}, ["LOCAL_RANK is 2 and LOCAL_WORLD_SIZE 2"]),
-        ({"RANK": "7"}, ["RANK is 7 and WORLD_SIZE 2"]),
-        ({"RANK": ""}, ["RANK is not set"]),
+        (0, {"MASTER_PORT": "http"}, "MASTER_PORT is 'http', not a port"),
+        (1, {"WORLD_SIZE": "two"}, "WORLD_SIZE is 'two', not a whole number"),
+        (1, {"LOCAL_RANK": "2", "LOCAL_WORLD_SIZE": "2"}, "LOCAL_RANK is 2 and LOCAL_WORLD_SIZE 2"),
+        (0, {"RANK": "7"}, "RANK is 7 and WORLD_SIZE 2"),
+        (0, {"RANK": ""}, "RANK is not set"),
     ],
 )
 def test_wrong_variables_are_reported_in_one_sentence(
-    rank: str, changes: dict[str, str], words: list[str], ranks: Ranks
+    rank: int, changes: dict[str, str], sentence: str, ranks: Ranks
 ) -> None:
-    assert ranks.exit_codes(ranks.start(int(rank), **changes)) == [2]
-    output = ranks.log_text(int(rank))
+    assert ranks.exit_codes(ranks.start(rank, **changes)) == [2]
+    output = ranks.log_text(rank)
     assert "env reads each rank's position from its environment: " in output
-    assert all(each in output for each in words)
+    assert sentence in output
     assert "Traceback" not in output
 
 
