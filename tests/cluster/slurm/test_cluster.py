@@ -41,32 +41,21 @@ def state_of_node(cluster: Cluster, name: str) -> str:
     return cluster.run("sinfo", "--noheader", "--Node", "--nodes", name, "-pmain", "--format=%T")
 
 
-def test_two_nodes_are_idle(cluster: Cluster) -> None:
+def test_two_idle_nodes_run_the_tasks_of_a_step_and_reach_each_other(cluster: Cluster) -> None:
     nodes = cluster.run("sinfo", "--noheader", "--Node", "--partition=main", "--format=%N %T %c")
     assert nodes.splitlines() == ["n1 idle 8", "n2 idle 8"]
-
-
-def test_tasks_of_a_step_run_on_both_nodes(cluster: Cluster) -> None:
     names = cluster.run("srun", "--nodes=2", "--ntasks-per-node=2", "hostname")
     assert sorted(names.split()) == ["n1", "n1", "n2", "n2"]
-
-
-def test_names_of_nodes_do_not_resolve(cluster: Cluster) -> None:
     with pytest.raises(ClusterError, match="getent hosts n2 ended with 2"):
         cluster.run("getent", "hosts", "n2", at="n1")
-
-
-@pytest.mark.parametrize("server", ["the bridge", "n1"])
-def test_a_node_reaches_the_bridge_and_other_nodes(cluster: Cluster, server: str) -> None:
-    if server == "the bridge":
-        server_command = [sys.executable, "-c", SERVER, network.CONTROLLER]
-    else:
-        server_command = node(server).command(sys.executable, "-c", SERVER, node(server).address)
-    address = server_command[-1]
-    with subprocess.Popen(server_command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        port = process.stdout.readline().strip()
-        assert cluster.run(sys.executable, "-c", CLIENT, address, port, at="n2") == "b'hello'"
+    on_the_bridge = [sys.executable, "-c", SERVER, network.CONTROLLER]
+    on_n1 = node("n1").command(sys.executable, "-c", SERVER, node("n1").address)
+    for server in (on_the_bridge, on_n1):
+        with subprocess.Popen(server, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            port = process.stdout.readline().strip()
+            client = [sys.executable, "-c", CLIENT, server[-1], port]
+            assert cluster.run(*client, at="n2") == "b'hello'"
 
 
 def test_a_requeued_job_restarts_and_counts_its_restarts(cluster: Cluster, tmp_path: Path) -> None:

@@ -98,8 +98,9 @@ def ended(run: Run, seconds: float = LONG) -> str:
 
 
 @pytest.mark.parametrize("via", ["torchrun", "srun"])
-def test_a_run_over_two_nodes_completes(started: Start, via: str) -> None:
+def test_a_run_over_two_nodes_completes(started: Start, via: str, user_folder: Path) -> None:
     run = started(slurm__via=via, slurm__tasks_per_node=2, train__epochs=2)
+    watched = distrain("watch", run.id, "--runs-dir", str(run.record.dir.parent))
     assert ended(run) == "completed", run.record.state.reason
     assert run.record.state.hosts == ["n1", "n2"]
     order = ["PENDING", "RUNNING", "COMPLETED"]
@@ -108,6 +109,19 @@ def test_a_run_over_two_nodes_completes(started: Start, via: str) -> None:
     assert states in (order, order[1:])
     last = jobs(run)[-1]
     assert (last.nodes, last.ended) == (["n1", "n2"], f"job {last.id} completed")
+    # its viewer shows the job and the run
+    assert watched.returncode == 0, watched.stderr
+    for told in (*(f"job {last.id} {state}" for state in order), "all steps"):
+        assert told in watched.stdout
+    # and the script in its record equals that of a dry run
+    (user_folder / "same.toml").write_text(run.record.config.to_toml())
+    shown = distrain("run", "./same.toml", "--dry-run")
+    real = (run.record.dir / "job.sh").read_text()
+    socket = next(line for line in real.splitlines() if "DISTRAIN_SOCKET" in line)
+    script = shown.stdout.replace("/RUN", f"/{run.id}").replace("Run RUN", f"Run {run.id}")
+    script = script.replace("--job-name=RUN", f"--job-name={run.id[16:]}")
+    assert script.replace("export DISTRAIN_SOCKET=tcp:HOST:PORT", socket) == real
+    assert f"tcp:{network.CONTROLLER}:" in socket
 
 
 HOROVOD = {"strategy": "horovod", "slurm__via": "srun"}
@@ -128,15 +142,6 @@ def test_four_ranks_on_two_nodes_evaluate_as_one_process(
     assert found.samples == expected.samples
     counts = {name: metric.total for name, metric in expected.metrics.items() if name != "loss"}
     assert {name: found.metrics[name].total for name in counts} == counts
-
-
-def test_watch_shows_the_job_and_the_run(started: Start) -> None:
-    run = started(train__epochs=1)
-    watched = distrain("watch", run.id, "--runs-dir", str(run.record.dir.parent))
-    job = job_of(run)
-    assert watched.returncode == 0, watched.stderr
-    for told in (f"job {job} PENDING", f"job {job} RUNNING", f"job {job} COMPLETED", "all steps"):
-        assert told in watched.stdout
 
 
 def test_connections_without_the_token_are_ignored(started: Start, cluster: Cluster) -> None:
@@ -161,22 +166,6 @@ def test_ranks_report_to_an_address_that_nodes_reach(
     monkeypatch.setenv("SLURM_CONF", str(cluster.conf))
     assert any_address(None) == any_address("main") == node("n1").address
     assert own_address(None) == network.CONTROLLER
-
-
-def test_the_script_in_the_record_equals_that_of_a_dry_run(
-    started: Start, user_folder: Path, cluster: Cluster
-) -> None:
-    run = started(train__epochs=1, task__name="classification")
-    assert ended(run) == "completed", run.record.state.reason
-    (user_folder / "same.toml").write_text(run.record.config.to_toml())
-    shown = distrain("run", "./same.toml", "--dry-run")
-    real = (run.record.dir / "job.sh").read_text()
-    socket = next(line for line in real.splitlines() if "DISTRAIN_SOCKET" in line)
-    told = shown.stdout.replace("/RUN", f"/{run.id}").replace("Run RUN", f"Run {run.id}")
-    told = told.replace("--job-name=RUN", f"--job-name={run.id[16:]}")
-    assert told.replace("export DISTRAIN_SOCKET=tcp:HOST:PORT", socket) == real
-    assert f"tcp:{network.CONTROLLER}:" in socket
-    assert (run.record.dir / "job.sh").stat().st_size
 
 
 # --- what Slurm refuses, or never starts ---------------------------------------------------------
@@ -230,17 +219,6 @@ def test_a_waiting_job_shows_its_position(started: Start, cluster: Cluster) -> N
 # --- how a job ends before its run --------------------------------------------------------------
 
 
-def test_a_stop_leaves_a_checkpoint_and_no_job(started: Start, cluster: Cluster) -> None:
-    run = started(**SLOW)
-    wait_for_step(run, 3)
-
-    run.stop()
-
-    assert ended(run) == "stopped"
-    assert run.record.last_checkpoint is not None
-    assert cluster.job(job_of(run))["JobState"] == "COMPLETED"
-
-
 def test_a_stop_at_once_cancels_the_job(started: Start, cluster: Cluster) -> None:
     run = started(**SLOW)
     wait_for_step(run, 1)
@@ -266,7 +244,7 @@ def test_a_cancelled_job_ends_its_run(started: Start, cluster: Cluster) -> None:
     assert int(run.record.last_checkpoint.stem.removeprefix("step-")) == step
 
 
-def test_a_signal_that_is_meant_for_programs_does_not_end_a_training(
+def test_a_stop_leaves_a_checkpoint_and_no_job_and_a_signal_for_programs_ends_nothing(
     started: Start, cluster: Cluster
 ) -> None:
     run = started(**SLOW)
@@ -275,6 +253,8 @@ def test_a_signal_that_is_meant_for_programs_does_not_end_a_training(
     wait_for_step(run, step_of(run) + 10)
     run.stop()
     assert ended(run) == "stopped", run.record.state.reason
+    assert run.record.last_checkpoint is not None
+    assert cluster.job(job_of(run))["JobState"] == "COMPLETED"
 
 
 def test_a_lost_node_is_named(started: Start, cluster: Cluster) -> None:
