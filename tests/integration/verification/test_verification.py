@@ -1,6 +1,6 @@
 """Verification passes correct strategies, and names the first tensor that a bug makes differ.
 
-The cases of one fixture share two rank processes; the comparison runs in the test process. Launched
+The cases of one test share two rank processes; the comparison runs in the test process. Launched
 runs, the comparing process and the command have tests of their own.
 """
 
@@ -11,7 +11,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -116,15 +116,15 @@ def user_project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield folder
 
 
-@pytest.fixture(scope="module")
-def results(user_project: Path) -> dict[str, VerificationResult]:
-    """Results on two ranks by name: correct configs, configs with a declaration, and all bugs."""
-    bugs = {name: changes_of(name) for name in SAMPLE}
+def verify_changes(
+    changes: Mapping[str, dict[str, Any]], folder: Path
+) -> dict[str, VerificationResult]:
+    """Return the results on two ranks of the preset `ddp` with each of these changes, by name."""
     cases = {
-        name: make_cases(name, load_preset("ddp", {**QUICK, **changes}), steps=max(STEPS))[0]
-        for name, changes in {**RIGHT, **DECLARED, **QUEUED, **RANDOM, **bugs}.items()
+        name: make_cases(name, load_preset("ddp", {**QUICK, **each}), steps=max(STEPS))[0]
+        for name, each in changes.items()
     }
-    return verify_in_process(cases, 2, STEPS, user_project / "records")
+    return verify_in_process(cases, 2, STEPS, folder)
 
 
 def launch_and_verify(preset: str = "ddp", **changes: Any) -> VerificationResult:
@@ -137,39 +137,35 @@ def launch_and_verify(preset: str = "ddp", **changes: Any) -> VerificationResult
 # --- correct strategies pass --------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", RIGHT)
-def test_a_correct_config_passes(name: str, results: dict[str, VerificationResult]) -> None:
-    result = results[name]
-    assert result.passed, result.first
-    assert result.declared == []
-    assert {check.step for check in result.checks} == {0, *STEPS}
-
-
-@pytest.mark.parametrize("reason", DECLARED)
-def test_a_config_that_cannot_be_equal_passes_with_a_declaration(
-    reason: str, results: dict[str, VerificationResult]
+def test_correct_configs_pass_as_does_the_strategy_of_the_docs(
+    user_project: Path, tmp_path: Path
 ) -> None:
-    result = results[reason]
-    assert result.passed, result.first
-    assert reason in result.declared[0]
-    has_buffers = reason in {"BatchNorm", "statistics that move in evaluation"}
-    assert ("buffers" in {check.what for check in result.checks}) is has_buffers
+    page = (ROOT / "docs" / "your-own-task.md").read_text()
+    found = re.search(r"```python\n# hand\.py\n(.*?)```", page, re.DOTALL)
+    assert found
+    (user_project / "hand.py").write_text(found[1])
+    documented = {"of the docs": {"strategy": "hand:ByHand"}}
+    results = verify_changes(RIGHT | RANDOM | documented, tmp_path)
+    assert not {name: each.sentence for name, each in results.items() if not each.passed}
+    for name in RIGHT:
+        assert results[name].declared == [], name
+        assert {check.step for check in results[name].checks} == {0, *STEPS}, name
 
 
-@pytest.mark.parametrize("strategy", QUEUED)
-def test_buffers_that_the_loss_depends_on_are_those_of_each_rank(
-    strategy: str, results: dict[str, VerificationResult]
-) -> None:
-    result = results[strategy]
-    gradients = [check for check in result.checks if check.what == "gradients"]
-    assert all(check.limit is not None and check.limit < 1e-5 for check in gradients)
-    first = {"planted:NotZeroed": 2, "planted:Noise": 1}.get(strategy)
-    assert [check.step for check in gradients if not check.passed][:1] == ([first] if first else [])
+def test_configs_that_cannot_be_equal_pass_with_a_declaration(tmp_path: Path) -> None:
+    for reason, result in verify_changes(DECLARED, tmp_path).items():
+        assert result.passed, (reason, result.first)
+        assert reason in result.declared[0]
+        has_buffers = reason in {"BatchNorm", "statistics that move in evaluation"}
+        assert ("buffers" in {check.what for check in result.checks}) is has_buffers, reason
 
 
-@pytest.mark.parametrize("name", RANDOM)
-def test_a_random_right_config_passes(name: str, results: dict[str, VerificationResult]) -> None:
-    assert results[name].passed, results[name].sentence
+def test_buffers_that_the_loss_depends_on_are_those_of_each_rank(tmp_path: Path) -> None:
+    for strategy, result in verify_changes(QUEUED, tmp_path).items():
+        gradients = [check for check in result.checks if check.what == "gradients"]
+        assert all(check.limit is not None and check.limit < 1e-5 for check in gradients)
+        failed = [check.step for check in gradients if not check.passed][:1]
+        assert failed == {"planted:NotZeroed": [2], "planted:Noise": [1]}.get(strategy, [])
 
 
 def test_a_launched_run_passes_on_three_ranks_whose_loss_asks_for_the_rank() -> None:
@@ -182,35 +178,20 @@ def test_a_launched_run_passes_on_three_ranks_whose_loss_asks_for_the_rank() -> 
     assert len(compared) == 7
 
 
-def test_the_strategy_of_the_docs_passes(user_project: Path) -> None:
-    page = (ROOT / "docs" / "your-own-task.md").read_text()
-    found = re.search(r"```python\n# hand\.py\n(.*?)```", page, re.DOTALL)
-    assert found
-    (user_project / "hand.py").write_text(found[1])
-    assert launch_and_verify(strategy="hand:ByHand").passed
-
-
 # --- bugs are found -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("bug", SAMPLE)
-def test_a_bug_is_named_where_it_first_shows(
-    bug: str, results: dict[str, VerificationResult]
-) -> None:
-    result = results[bug]
-    assert result.outcome == "differs"
-    first = result.first
-    assert first is not None
-    expected = BUGS[bug]
-    assert first.what == expected.what
-    assert expected.step in (first.step, None)
-    assert expected.sentence in first.sentence
-    assert "BatchNorm" not in first.sentence
-
-
-def test_a_wrong_task_is_named_with_its_line_and_what_to_do(
-    results: dict[str, VerificationResult],
-) -> None:
+def test_each_bug_is_named_where_it_first_shows(tmp_path: Path) -> None:
+    results = verify_changes({name: changes_of(name) for name in SAMPLE}, tmp_path)
+    for bug, result in results.items():
+        assert result.outcome == "differs", bug
+        first, expected = result.first, BUGS[bug]
+        assert first is not None
+        assert first.what == expected.what, bug
+        assert expected.step in (first.step, None), bug
+        assert expected.sentence in first.sentence
+        assert "BatchNorm" not in first.sentence
+    # and a wrong task with its line and what to do
     assert re.search(
         r"^loss\(\) in planted_late.py, line \d+ returns a mean .* weight\(batch\)",
         results["Masked"].sentence,
