@@ -17,6 +17,7 @@ from collections.abc import Iterator
 import pytest
 
 from distrain.runners.records.reader import Record
+from tests.integration.app.conftest import LONG_RUN
 from tests.support.fake_nvml import (
     LOST,
     MEBIBYTE,
@@ -74,8 +75,7 @@ def test_the_app_can_be_left_while_the_driver_does_not_answer(
 
 def train(terminal: Terminal, *words: str) -> list[int]:
     """Start a run that trains until the test ends; return the pids of its ranks."""
-    changes = ("--set", "train.epochs=100000", "--set", "report.sample_s=0.5")
-    said = terminal.distrain("run", *words, *changes, "--detach")
+    said = terminal.distrain("run", *words, *LONG_RUN, "--set=report.sample_s=0.5", "--detach")
     record = Record(terminal.folder / "runs" / said.strip())
     deadline = time.monotonic() + TIMEOUT_S
     while not (ranks := record.ranks()) or any(rank.step == 0 for rank in ranks):

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration.app.conftest import LONG_RUN
 from tests.support.terminal import Terminal, terminal_in
 
 pytestmark = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
@@ -35,7 +36,7 @@ def test_a_preset_is_launched_watched_and_listed(terminal: Terminal) -> None:
 
 
 def test_a_run_survives_a_killed_app_and_is_found_again(terminal: Terminal) -> None:
-    terminal.distrain("run", "ddp", "--set", "train.epochs=2000", "--name", "long", "--detach")
+    terminal.distrain("run", "ddp", *LONG_RUN, "--name", "long", "--detach")
     terminal.open("long")
     terminal.until("running", "long", "val (epoch")
     terminal.app().send_signal(signal.SIGKILL)
@@ -128,7 +129,7 @@ def test_runs_are_explained_compared_deleted_and_restored(terminal: Terminal) ->
 
 
 def test_a_launch_on_busy_devices_can_be_queued(terminal: Terminal) -> None:
-    terminal.distrain("run", "ddp", "--set", "train.epochs=4000", "--name", "first", "--detach")
+    terminal.distrain("run", "ddp", *LONG_RUN, "--name", "first", "--detach")
     terminal.open()
     terminal.until("1 run", "first")
     terminal.press("n")
@@ -146,7 +147,7 @@ def test_a_launch_on_busy_devices_can_be_queued(terminal: Terminal) -> None:
 
 
 def test_a_rerun_on_busy_devices_asks_and_notices_when_they_are_free(terminal: Terminal) -> None:
-    terminal.distrain("run", "ddp", "--set", "train.epochs=4000", "--name", "first", "--detach")
+    terminal.distrain("run", "ddp", *LONG_RUN, "--name", "first", "--detach")
     terminal.open()
     terminal.until("1 run", "first", "%")
     terminal.press("R")
@@ -270,7 +271,7 @@ def test_every_action_of_the_table_and_its_settings(
 ) -> None:
     settings = terminal.folder / "config" / "settings.toml"
     settings.write_text("bell = true\ntour_shown = true\n")
-    terminal.distrain("run", "single", "--set", "train.epochs=4000", "--name", "long", "--detach")
+    terminal.distrain("run", "single", *LONG_RUN, "--name", "long", "--detach")
     terminal.open()
     # Stop it, which rings the bell, and resume it.
     terminal.until("1 run · 1 live", "long", "top1")
