@@ -34,16 +34,16 @@ def pid_of(run: Run, rank: int) -> int:
 
 
 @pytest.mark.parametrize(
-    ("what", "kind", "sentence"),
+    ("rank", "what", "kind", "sentence"),
     [
-        ("raise", "ValueError", "the user's own mistake"),
-        ("vanish", "Exit", "exited with code 5"),
-        ("kill", "SIGKILL", "killed by SIGKILL after step"),
+        (1, "raise", "ValueError", "the user's own mistake"),
+        (0, "vanish", "Exit", "exited with code 5"),
+        (0, "kill", "SIGKILL", "killed by SIGKILL after step"),
+        (1, "kill", "SIGKILL", "killed by SIGKILL after step"),
     ],
 )
-@pytest.mark.parametrize("rank", [0, 1])
 def test_a_rank_that_fails_in_training_is_named(
-    what: str, kind: str, sentence: str, rank: int, started: Start
+    rank: int, what: str, kind: str, sentence: str, started: Start
 ) -> None:
     run = started(task__args={"what": what, "rank": rank, "step": 20})
     error = error_of(run)
@@ -87,8 +87,7 @@ def make(late, **_):
 """
 
 
-@pytest.mark.parametrize("via", ["distrain", "horovodrun"])
-@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize(("rank", "via"), [(0, "distrain"), (1, "horovodrun")])
 def test_a_rank_that_never_joins_the_others_is_named(rank: int, via: str, started: Start) -> None:
     """The ranks that wait for it abort."""
     run = started(horovod__via=via, dist__timeout_s=10)
