@@ -252,34 +252,23 @@ def test_the_keys_of_a_comparison_are_explained() -> None:
     assert not {name for name in names if f"`{name}`" not in told}
 
 
-@pytest.mark.parametrize("query", blocks(ROOT / "docs/records.md", "sql"))
-def test_queries_of_the_records_page_return_rows(query: str, record: Record) -> None:
+def test_queries_of_the_records_page_return_rows(record: Record) -> None:
     db = sqlite3.connect(f"file:{record.dir}/metrics.db?mode=ro", uri=True)
-    for statement in filter(str.strip, query.split(";")):
+    queries = ";".join(blocks(ROOT / "docs/records.md", "sql"))
+    for statement in filter(str.strip, queries.split(";")):
         rows = db.execute(statement).fetchall()
         # So short a run fills no roll-up, and a preset logs nothing of its own.
         assert rows or "rollup" in statement or "logged" in statement
     db.close()
 
 
-@pytest.mark.parametrize(
-    ("page", "name"),
-    [
-        ("docs/python.md", "reading.py"),
-        ("docs/python.md", "compared.py"),
-        ("docs/python.md", "mistakes.py"),
-        ("docs/python.md", "own_loop.py"),
-        ("docs/python.md", "verifying.py"),
-        ("docs/records.md", "weights.py"),
-    ],
-)
-def test_scripts_of_the_pages_run(
-    page: str, name: str, python: Python, table: list[str], place: Path
-) -> None:
-    (place / name).write_text(scripts(page)[name])
-    printed = python(name)
-    if name == "mistakes.py":
-        assert f"```text\n{printed}```" in text(page)
+def test_scripts_of_the_pages_run(python: Python, table: list[str], place: Path) -> None:
+    documented = {**scripts("docs/python.md"), **scripts("docs/records.md")}
+    for name in ("reading.py", "compared.py", "own_loop.py", "verifying.py", "weights.py"):
+        (place / name).write_text(documented[name])
+        python(name)
+    (place / "mistakes.py").write_text(documented["mistakes.py"])
+    assert f"```text\n{python('mistakes.py')}```" in text("docs/python.md")
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/python.md"])
