@@ -22,7 +22,7 @@ from distrain.runners.supervision.device_queue import DeviceLease, QueueEntry
 from distrain.runners.system.host import count_cores
 from distrain.runners.system.processes import is_suspended
 from tests.support import ROOT
-from tests.support.benches import config, definition, processes_of
+from tests.support.benches import config, definition, make_bench, processes_of
 from tests.support.runs import wait_until
 
 TIMEOUT_S = 200.0
@@ -118,7 +118,14 @@ def test_a_bench_measures_each_candidate_in_every_round(start: Callable[..., Ben
 def test_a_stopped_bench_resumes_with_the_interrupted_round(
     start: Callable[..., Bench],
 ) -> None:
+    """While it runs, a second process of it is refused."""
     measured = start(definition(TWO, repeats=2))
+    second = subprocess.run(
+        [sys.executable, "-P", "-m", "distrain.runners.bench.rounds", str(measured.dir)],
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+    )
+    assert second.returncode == 1
+    assert "another process runs this bench" in (measured.dir / "bench.log").read_text()
     wait_until(lambda: measured.state.rounds == 1 or not measured.is_live, TIMEOUT_S)
     wait_until(lambda: measured.current_run or not measured.is_live, TIMEOUT_S)
     measured.stop()
@@ -142,33 +149,9 @@ def test_a_stopped_bench_resumes_with_the_interrupted_round(
         measured.resume()
 
 
-def test_a_bench_has_only_one_process(start: Callable[..., Bench]) -> None:
-    """A second process is refused. Once the bench is seen to have ended, it can be resumed."""
-    measured = start(definition({"plain": config()}, repeats=3))
-    second = subprocess.run(
-        [sys.executable, "-P", "-m", "distrain.runners.bench.rounds", str(measured.dir)],
-        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
-    )
-    assert second.returncode == 1
-    assert "another process runs this bench" in (measured.dir / "bench.log").read_text()
-    wait_until(lambda: measured.state.rounds, TIMEOUT_S)
-    measured.stop()
-    wait_until(lambda: not measured.is_live, TIMEOUT_S)
-    wait_until(lambda: not processes_of(measured), TIMEOUT_S)
-    assert measured.resume().wait().candidates[0].rates
-    assert measured.state.rounds == 3
-
-
-def test_a_bench_whose_working_folder_is_gone_cannot_be_rerun(
-    start: Callable[..., Bench], user_folder: Path
-) -> None:
-    path = user_folder / "there"
-    path.mkdir()
-    measured = start(definition({"plain": config()}), cwd=str(path))
-    measured.wait()
-    path.rmdir()
+def test_a_bench_whose_working_folder_is_gone_cannot_be_rerun(user_folder: Path) -> None:
     with pytest.raises(DistrainError, match="no longer exists"):
-        measured.rerun()
+        make_bench(user_folder / "runs", cwd=str(user_folder / "gone")).rerun()
 
 
 def test_a_killed_bench_leaves_no_run(start: Callable[..., Bench]) -> None:
@@ -245,11 +228,8 @@ def test_a_target_whose_metric_is_not_evaluated_fails_at_the_first_evaluation(
     )
 
 
-def test_a_folder_with_inconsistent_files_is_not_a_bench(
-    start: Callable[..., Bench], user_folder: Path
-) -> None:
-    measured = start(definition({"plain": config()}, repeats=2))
-    measured.wait()
+def test_a_folder_with_inconsistent_files_is_not_a_bench(user_folder: Path) -> None:
+    measured = make_bench(user_folder / "runs")
     path = measured.dir / "bench.json"
     state = path.read_text()
     for key, value, problem in (("plans", {}, "different candidates"), ("rounds", -5, ">= 0")):
@@ -258,7 +238,7 @@ def test_a_folder_with_inconsistent_files_is_not_a_bench(
             Bench(measured.dir)
     path.write_text(state)
     path = measured.dir / "bench.toml"
-    path.write_text(path.read_text().replace("[candidates.plain", "[candidates.other"))
+    path.write_text(path.read_text().replace("[candidates.ddp", "[candidates.other"))
     with pytest.raises(DistrainError, match="have different candidates"):
         Bench(measured.dir)
     assert bench.all_benches(measured.dir.parent) == []
@@ -278,24 +258,21 @@ def loading(strategy: str, ranks: int, workers: int) -> object:
 
 
 def test_more_loader_workers_win_and_are_marked_unequal(start: Callable[..., Bench]) -> None:
-    """One candidate has 2 loader workers, the other 2 for each rank."""
-    made = definition(
-        {"dp": loading("dp", 1, 2), "ddp": loading("ddp", 2, 4)}, unequal=True, seconds=2.0
-    )
-    found = start(made).wait()
-    assert [(each.key, each.values) for each in found.unequal] == [("data.workers", ["2", "4"])]
-    dp, ddp = found.candidates
+    """With as many of them two ranks are not faster than one."""
+    loaders = {
+        "dp": loading("dp", 1, 2),
+        "equal": loading("ddp", 2, 2),
+        "more": loading("ddp", 2, 4),
+    }
+    found = start(definition(loaders, unequal=True, seconds=2.0)).wait()
+    (workers,) = found.unequal
+    assert (workers.key, workers.values) == ("data.workers", ["2", "2", "4"])
+    dp, equal, more = found.candidates
     assert "input-bound" in dp.diagnosis
-    assert ddp.ratio is not None
-    assert ddp.ratio.value > 1.5
-
-
-def test_with_equal_loader_workers_there_is_no_difference(start: Callable[..., Bench]) -> None:
-    made = definition({"dp": loading("dp", 1, 2), "ddp": loading("ddp", 2, 2)}, seconds=2.0)
-    found = start(made).wait()
-    assert not found.unequal
-    assert found.candidates[1].ratio is not None
-    assert found.candidates[1].ratio.value == pytest.approx(1, abs=0.2)
+    assert equal.ratio is not None
+    assert equal.ratio.value == pytest.approx(1, abs=0.2)
+    assert more.ratio is not None
+    assert more.ratio.value > 1.5
 
 
 def command(*arguments: str) -> subprocess.CompletedProcess[str]:
