@@ -26,18 +26,19 @@ from tests.support.runs import assert_nothing_left, processes_of, steps_of, wait
 Start = Callable[..., Run]
 
 
-@pytest.mark.parametrize("launcher", ["torchrun", "spawn"])
 @pytest.mark.parametrize(
-    ("what", "kind", "sentence"),
+    ("launcher", "what", "kind", "sentence"),
     [
-        ("raise", "ValueError", "the user's own mistake"),
-        ("exit", "SystemExit", "exited with code 3"),
-        ("vanish", "Exit", "exited with code 5"),
-        ("kill", "SIGKILL", "killed by SIGKILL after step"),
+        ("torchrun", "raise", "ValueError", "the user's own mistake"),
+        ("torchrun", "vanish", "Exit", "exited with code 5"),
+        ("torchrun", "kill", "SIGKILL", "killed by SIGKILL after step"),
+        ("spawn", "raise", "ValueError", "the user's own mistake"),
+        ("spawn", "exit", "SystemExit", "exited with code 3"),
+        ("spawn", "kill", "SIGKILL", "killed by SIGKILL after step"),
     ],
 )
 def test_a_rank_that_fails_in_training_is_named(
-    what: str, kind: str, sentence: str, launcher: str, start: Start
+    launcher: str, what: str, kind: str, sentence: str, start: Start
 ) -> None:
     run = start(launcher=launcher, task__args={"what": what, "rank": 1, "step": 20})
     summary = run.wait(120)
@@ -55,7 +56,7 @@ def test_a_rank_that_fails_in_training_is_named(
     assert_nothing_left(run)
 
 
-@pytest.mark.parametrize("what", ["raise", "vanish", "kill"])
+@pytest.mark.parametrize("what", ["raise", "vanish"])
 def test_a_rank_that_fails_before_training_is_named(what: str, start: Start) -> None:
     run = start(task__args={"what": what, "rank": 0, "step": 0})
     run.wait(120)
@@ -251,9 +252,7 @@ def unkillable(pid: int) -> Iterator[None]:
         group.rmdir()
 
 
-@pytest.mark.parametrize(
-    ("launcher", "context"), [("torchrun", "fork"), ("spawn", "fork"), ("spawn", "forkserver")]
-)
+@pytest.mark.parametrize(("launcher", "context"), [("torchrun", "fork"), ("spawn", "forkserver")])
 def test_killing_the_supervisor_ends_every_process_and_keeps_the_record(
     launcher: str, context: str, start: Start
 ) -> None:
@@ -403,9 +402,8 @@ def test_a_module_that_raises_at_import_shows_its_traceback(
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"devices": "cpu:3", "data__train_limit": 2}, "3 ranks cannot share 2"),
+        ({"data__train_limit": 1}, "2 ranks cannot share 1"),
         ({"dist__backend": "mpi"}, "built without mpi"),
-        ({"checkpoint__best": "speed", "checkpoint__best_is": "max"}, "no metric 'speed'"),
     ],
 )
 def test_a_mistake_that_only_ranks_can_find_is_one_sentence(

@@ -257,19 +257,20 @@ def test_a_lost_observer_does_not_end_the_program(
     assert run.status == "failed"
 
 
-@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGUSR2])
-def test_a_signal_that_is_meant_for_the_program_does_not_end_its_observer(
-    number: signal.Signals, write: Write, start_plain: Start, runs_dir: Path
+def test_signals_that_are_meant_for_the_program_do_not_end_its_observer(
+    write: Write, start_plain: Start, runs_dir: Path
 ) -> None:
     """As of the option --signal of sbatch, which reaches every process that srun has started."""
-    handles = f"import signal, sys, time; signal.signal({number:d}, lambda *_: None)"
-    write("loops.py", LOOPS.replace("import sys, time", handles))
+    numbers = (signal.SIGUSR1, signal.SIGUSR2)
+    handles = "".join(f"; signal.signal({number:d}, lambda *_: None)" for number in numbers)
+    write("loops.py", LOOPS.replace("import sys, time", f"import signal, sys, time{handles}"))
     process = start_plain("loops.py", "asks")
     run = run_of(process, runs_dir)
     pid = run.record.state.supervisor_pid
     assert pid
     for each in (process.pid, pid):
-        os.kill(each, number)
+        for number in numbers:
+            os.kill(each, number)
     run.stop()
     assert process.communicate(timeout=60) == ("left the loop\n", "")
     assert ended(run.record).state.status == "stopped"
