@@ -46,17 +46,22 @@ def test_ranks_report_over_tcp_with_a_token_that_is_never_shown(
     assert not [file for file in written if token.encode() in file.read_bytes()]
 
 
-@pytest.mark.parametrize("launcher", ["spawn", "torchrun"])
-def test_no_other_host_can_connect_to_a_run_on_one_host(launcher: str, start: Start) -> None:
-    """The stores of torch have no passwords, and torchrun's agent unpickles what is in its own."""
-    run = start(launcher=launcher, train__epochs=1000, task__args={"pace": 0.01})
-    wait_until(lambda: steps_of(run).get(1, 0) > 2)
-    sockets = [
-        link for each in processes_of(run.record.dir) for link in each.net_connections("tcp")
-    ]
-    assert {link.laddr.ip for link in sockets if link.status == "LISTEN"} == {"127.0.0.1"}
-    run.stop()
-    assert run.wait(120)["status"] == "stopped"
+def test_no_other_host_can_connect_to_two_runs_on_one_host(start: Start) -> None:
+    """The stores of torch have no passwords, and torchrun's agent unpickles what is in its own.
+
+    The two runs train at once and do not interfere.
+    """
+    endless = {"train__epochs": 1000, "task__args": {"pace": 0.01}}
+    runs = [start(launcher=launcher, **endless) for launcher in ("spawn", "torchrun")]
+    for run in runs:
+        wait_until(lambda run=run: steps_of(run).get(1, 0) > 2)
+        sockets = [
+            link for each in processes_of(run.record.dir) for link in each.net_connections("tcp")
+        ]
+        assert {link.laddr.ip for link in sockets if link.status == "LISTEN"} == {"127.0.0.1"}
+    for run in runs:
+        run.stop()
+    assert [run.wait(120)["status"] for run in runs] == ["stopped", "stopped"]
 
 
 def test_an_address_of_another_host_is_refused_at_once(start: Start) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from distrain import Record, Run, RunConfig, launch
+from distrain import Record, Run, RunConfig
 from distrain.runners import formatting, supervisor_requests
 from distrain.runners.config.planning import plan_here
 from distrain.runners.errors import DistrainError
@@ -23,10 +23,9 @@ from distrain.runners.records.meta import Meta
 from distrain.runners.supervision.queue_order import move, read_queue
 from distrain.runners.system.devices import Device
 from distrain.runners.system.host import count_cores
-from tests.integration.runs.conftest import QUICK
 from tests.support import ROOT
 from tests.support.fake_nvml import FakeNvml, gpu, uuid_of
-from tests.support.runs import assert_nothing_left, wait_until
+from tests.support.runs import wait_until
 
 CPU, GPU = Device(kind="cpu", index=0), Device(kind="cuda", index=0, uuid=uuid_of(0))
 
@@ -314,18 +313,3 @@ def test_ctrl_c_removes_a_run_from_the_queue(enter: Enter, user_folder: Path) ->
     assert viewer.returncode == 130
     assert "it leaves the queue and never starts" in messages
     assert json.loads(out)["status"] == "stopped"
-
-
-def test_real_runs_and_reruns_queue_too(user_folder: Path) -> None:
-    config = RunConfig().with_changes(
-        {**QUICK, "train.epochs": 1, "train.threads": count_cores(), "strategy": "single"}
-        | {"launcher": "inline", "devices": "cpu:1"}
-    )
-    first = launch(config, name="first", queue=True)
-    second = first.rerun(name="second", queue=True)
-    assert second.record.status == "queued"
-    ended = [run.wait(120) for run in (first, second)]
-    assert [summary["status"] for summary in ended] == ["completed", "completed"]
-    assert first.record.state.ended <= second.record.state.started  # type: ignore[operator]
-    for run in (first, second):
-        assert_nothing_left(run)

@@ -192,11 +192,6 @@ def test_a_stop_before_the_first_step_takes_effect(
     assert_nothing_left(run)
 
 
-def test_two_runs_at_once_do_not_interfere(start: Callable[..., Run]) -> None:
-    runs = [start(launcher=launcher) for launcher in ("torchrun", "spawn")]
-    assert [run.wait(120)["status"] for run in runs] == ["completed", "completed"]
-
-
 def test_a_supervisor_that_does_not_answer_is_named(start: Start) -> None:
     run = start(train__epochs=1000, task__args={"pace": 0.01})
     wait_until(lambda: steps_of(run).get(1, 0) > 5)

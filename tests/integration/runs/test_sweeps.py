@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import subprocess
 import sys
@@ -31,7 +32,9 @@ def own_queue(user_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DISTRAIN_CLAIMS_DIR", str(user_folder / "queue"))
 
 
-def test_the_runs_of_a_sweep_are_one_group_and_end_one_after_another(user_folder: Path) -> None:
+def test_a_sweep_and_a_rerun_are_one_group_and_end_one_after_another(
+    user_folder: Path,
+) -> None:
     config = RunConfig().with_changes({**CHANGES, "train.epochs": 1, "train.threads": 1000})
     group = launch_sweep(config, {"train.lr": [0.1, 0.05]}, name="rates")
     assert [run.name for run in group.runs] == ["lr-0.1", "lr-0.05"]
@@ -39,16 +42,17 @@ def test_the_runs_of_a_sweep_are_one_group_and_end_one_after_another(user_folder
     found = find_group("rates")
     assert (found.id, len(found.runs)) == (group.id, 2)
     assert "-rates-" in group.id
+    # and a rerun of one of them belongs to it too, and queues
+    again = group.runs[0].rerun(queue=True)
+    assert (again.name, again.status) == ("lr-0.1-2", "queued")
+    group = find_group("rates")
+    assert len(group.runs) == 3
     for run in group.runs:
         assert run.wait(120)["status"] == "completed"
-    first, second = (run.record.state for run in group.runs)
-    assert first.ended <= second.started  # type: ignore[operator]
-    assert (group.status, group.reason) == ("completed", "2 of 2 runs completed")
-    # and a rerun of one of them belongs to it too
-    again = group.runs[0].rerun()
-    assert again.name == "lr-0.1-2"
-    assert again.wait(120)["status"] == "completed"
-    assert len(find_group("rates").runs) == 3
+        assert_nothing_left(run)
+    states = [run.record.state for run in group.runs]
+    assert all(a.ended <= b.started for a, b in itertools.pairwise(states))  # type: ignore[operator]
+    assert (group.status, group.reason) == ("completed", "3 of 3 runs completed")
 
 
 def test_a_sweep_with_an_invalid_run_starts_none(user_folder: Path) -> None:
