@@ -81,7 +81,7 @@ PRESET = """
 strategy = "ddp"
 devices = "cpu:2"
 model.name = "models.lenet:LeNet"
-data = { name = "runners.pipeline:squares", workers = 2, worker_context = "spawn" }
+data = { name = "runners.pipeline:squares", workers = 1, worker_context = "spawn" }
 train = { max_steps = 1, batch_size = 4, threads = 1 }
 """
 OF_THE_STANDARD_LIBRARY = ("random", "statistics", "types", "queue")

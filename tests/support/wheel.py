@@ -52,7 +52,7 @@ def install(wheel: Path, folder: Path) -> Path:
     run(sys.executable, "-m", "venv", "--without-pip", folder, cwd=folder.parent)
     python = folder / "bin" / "python"
     pip = [sys.executable, "-m", "pip", "-q", "--python", python]
-    run(*pip, "install", "--no-deps", "--no-index", wheel, cwd=folder.parent)
+    run(*pip, "install", "--no-compile", "--no-deps", "--no-index", wheel, cwd=folder.parent)
     [packages] = folder.glob("lib/python*/site-packages")
     # Python does not follow the .pth files of folders that it has from one: the wheel's distrain
     # is not hidden by an editable install.
