@@ -79,7 +79,8 @@ print(LeNet.__name__, launch(config).wait()["status"])
 """
 PRESET = """
 strategy = "ddp"
-devices = "cpu:2"
+devices = "cpu:1"
+launcher = "torchrun"
 model.name = "models.lenet:LeNet"
 data = { name = "runners.pipeline:squares", workers = 1, worker_context = "spawn" }
 train = { max_steps = 1, batch_size = 4, threads = 1 }

@@ -36,7 +36,7 @@ def test_a_preset_is_launched_watched_and_listed(terminal: Terminal) -> None:
 
 
 def test_a_run_survives_a_killed_app_and_is_found_again(terminal: Terminal) -> None:
-    terminal.distrain("run", "ddp", *LONG_RUN, "--name", "long", "--detach")
+    terminal.distrain("run", "single", *LONG_RUN, "--name", "long", "--detach")
     terminal.open("long")
     terminal.until("running", "long", "val (epoch")
     terminal.app().send_signal(signal.SIGKILL)

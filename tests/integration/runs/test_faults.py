@@ -390,7 +390,7 @@ def test_a_module_that_raises_at_import_shows_its_traceback(
 ) -> None:
     with open("broken.py", "w") as file:
         file.write("import nonexistent_package\n\ndef make(): ...\n")
-    run = start(task__name="broken:make")
+    run = start(task__name="broken:make", launcher="inline", devices="cpu:1")
     run.wait(120)
     error = run.record.state.error
     assert error is not None

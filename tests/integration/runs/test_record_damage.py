@@ -10,7 +10,8 @@ from tests.support.runs import assert_nothing_left, wait_until
 
 
 def test_a_run_ends_with_a_whole_record_whatever_was_deleted(start: Callable[..., Run]) -> None:
-    run = start(train__epochs=1000, task__args={"pace": 0.01})
+    alone = {"launcher": "inline", "devices": "cpu:1"}
+    run = start(**alone, train__epochs=1000, task__args={"pace": 0.01})
     wait_until(lambda: any(info.step > 20 for info in run.record.ranks()))
     folder = run.dir
     for name in ("run.json", "metrics.db", "metrics.db-wal", "config.toml"):

@@ -193,8 +193,9 @@ def test_a_stop_before_the_first_step_takes_effect(
 
 
 def test_a_supervisor_that_does_not_answer_is_named(start: Start) -> None:
-    run = start(train__epochs=1000, task__args={"pace": 0.01})
-    wait_until(lambda: steps_of(run).get(1, 0) > 5)
+    alone = {"launcher": "inline", "devices": "cpu:1"}
+    run = start(**alone, train__epochs=1000, task__args={"pace": 0.01})
+    wait_until(lambda: steps_of(run).get(0, 0) > 5)
     pid = run.record.state.supervisor_pid
     assert pid is not None
     os.kill(pid, signal.SIGSTOP)
