@@ -12,7 +12,7 @@ from tests.support import ROOT
 from tests.support.terminal import Terminal, terminal_in
 
 # Trains for as long as any test takes, and leaves the cores to the app.
-LONG = ("task.name=faulty:make", "task.args={pace = 0.05}", "train.epochs=4000")
+LONG = ("task.name=faulty:make", "task.args={pace = 0.05}", "train.epochs=4000", "train.threads=1")
 LONG_RUN = tuple(f"--set={change}" for change in LONG)
 
 
