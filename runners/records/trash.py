@@ -99,12 +99,18 @@ def _move(source: Path, target: Path) -> Path:
 
 
 def _share_as(runs_dir: Path, trash: Path) -> None:
-    """Let whoever can write to the runs folder write to its trash too."""
+    """Let whoever can write to the runs folder write to its new trash too."""
     with suppress(OSError):  # not every file system has owners and modes
-        status = runs_dir.stat()
-        mode = stat.S_IMODE(status.st_mode)
+        descriptor = os.open(trash, os.O_DIRECTORY | os.O_NOFOLLOW)
         try:
-            os.chown(trash, -1, status.st_gid)
-        except PermissionError:  # of somebody who is not in its group: another group has no rights
-            mode &= ~stat.S_IRWXG | (mode & stat.S_IRWXO) << 3
-        trash.chmod(mode)
+            if os.listdir(descriptor):  # somebody has put another folder in its place
+                return
+            status = runs_dir.stat()
+            mode = stat.S_IMODE(status.st_mode)
+            try:
+                os.chown(descriptor, -1, status.st_gid)
+            except OSError:  # of somebody who is not in its group: others have no more rights
+                mode = mode & ~stat.S_IRWXG | (mode & stat.S_IRWXO) << 3
+            os.chmod(descriptor, mode)
+        finally:
+            os.close(descriptor)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shlex
 from argparse import Namespace
@@ -47,14 +48,35 @@ def test_all_users_of_a_runs_folder_can_use_its_trash(tmp_path: Path, mode: int)
     assert move_to_trash(bench.dir).parent.stat().st_mode & 0o7777 == mode
 
 
+@pytest.mark.parametrize("number", [errno.EPERM, errno.EINVAL])  # EINVAL: in a user namespace
 @pytest.mark.parametrize(("mode", "own_mode"), [(0o1777, 0o1777), (0o775, 0o755), (0o770, 0o700)])
 def test_a_user_outside_the_group_of_a_runs_folder_shares_the_trash_with_others_only(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int, own_mode: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int, own_mode: int, number: int
 ) -> None:
     bench = make_bench(tmp_path / "runs")
     bench.dir.parent.chmod(mode)
-    monkeypatch.setattr(os, "chown", Mock(side_effect=PermissionError))
+    monkeypatch.setattr(os, "chown", Mock(side_effect=OSError(number, "")))
     assert move_to_trash(bench.dir).parent.stat().st_mode & 0o7777 == own_mode
+
+
+@pytest.mark.parametrize("is_link", [True, False])
+def test_a_private_folder_that_somebody_puts_in_the_place_of_a_new_trash_keeps_its_mode(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_link: bool
+) -> None:
+    bench = make_bench(tmp_path / "runs")
+    bench.dir.parent.chmod(0o777)
+    private = tmp_path / "runs" / "private"
+    private.mkdir(mode=0o700)
+    (private / "diary.txt").touch()
+
+    def mkdir(trash: Path) -> None:
+        if is_link:
+            trash.symlink_to(private)
+        else:
+            private.rename(trash)
+
+    monkeypatch.setattr(Path, "mkdir", mkdir)
+    assert move_to_trash(bench.dir).parent.stat().st_mode & 0o7777 == 0o700
 
 
 def test_what_is_removed_from_another_folder_is_restored_by_the_command_that_is_printed(
