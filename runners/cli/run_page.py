@@ -371,6 +371,7 @@ def _provenance(state: RunState) -> list[tuple[str, str]]:
     commit = git.get("commit", "")[:12]
     if git.get("dirty"):
         commit += " with uncommitted changes (dirty.diff)"
+    commit = ", ".join(filter(None, [commit, git.get("problem", "")]))
     versions = dict(known.get("versions", {}))
     if state.facts:
         versions |= state.facts.versions

@@ -265,8 +265,9 @@ def _is_valid_summary(summary: dict[str, Any] | None) -> bool:
 class _Git(msgspec.Struct):
     commit: str = ""
     branch: str = ""
-    dirty: bool = False
+    dirty: bool | None = False
     diff_sha256: str = ""
+    problem: str = ""
 
 
 class _Host(msgspec.Struct):

@@ -14,11 +14,13 @@ from typing import Any
 
 import psutil
 
+from distrain.runners.errors import DistrainError
 from distrain.runners.system.devices import driver_version
 from distrain.runners.system.unbounded_call import call_within
 
 PACKAGES = ("torch", "torchvision", "numpy", "msgspec", "textual", "distrain", "horovod")
 MAX_DIFF = 1 << 20  # characters
+GIT_S = 10.0  # a file system may be slow, and a changed file large
 DRIVER_S = 30.0  # for a driver that must first be loaded; one that has a fault may never answer
 # Prefixes of variables that change what a run computes or how fast; recorded with every run.
 MATTERS = (
@@ -86,15 +88,26 @@ def cpu_name() -> str:
 
 
 def _git(diff_file: Path) -> dict[str, Any] | None:
-    commit = _run_git("rev-parse", "HEAD")
-    if commit is None:
-        return None
-    diff = _run_git("diff", "HEAD", "--no-ext-diff", "--binary") or ""
+    """Return what is known of the current folder's repository; None where there is none.
+
+    `dirty` is None, and `problem` tells why, where git does not answer.
+    """
+    found: dict[str, Any] = {"commit": "", "branch": "", "dirty": None}
+    try:
+        commit = _run_git("rev-parse", "HEAD")
+        if commit is None:
+            return None
+        found["commit"] = commit.strip()
+        found["branch"] = (_run_git("rev-parse", "--abbrev-ref", "HEAD") or "").strip()
+        diff = _run_git("diff", "HEAD", "--no-ext-diff", "--binary")
+        if diff is None:
+            raise DistrainError("git diff has failed")
+    except DistrainError as error:
+        what = "uncommitted changes" if found["commit"] else "commit"
+        return found | {"problem": f"{what} unknown: {error}"}
     if diff:
         diff_file.write_text(diff[:MAX_DIFF], "utf-8")
-    return {
-        "commit": commit.strip(),
-        "branch": (_run_git("rev-parse", "--abbrev-ref", "HEAD") or "").strip(),
+    return found | {
         "dirty": bool(diff),
         "diff_complete": len(diff) <= MAX_DIFF,
         "diff_sha256": sha256(diff.encode()).hexdigest() if diff else "",
@@ -102,14 +115,19 @@ def _git(diff_file: Path) -> dict[str, Any] | None:
 
 
 def _run_git(*arguments: str) -> str | None:
+    """Return what git prints, None where it fails. Raises DistrainError if it refuses to answer."""
     try:
         answer = subprocess.run(
             ["git", *arguments],
             capture_output=True,
-            timeout=10,
+            timeout=GIT_S,
             encoding="utf-8",
             errors="replace",
         )
-    except (OSError, subprocess.TimeoutExpired):
+    except OSError:
         return None
+    except subprocess.TimeoutExpired:
+        raise DistrainError(f"git {arguments[0]} took more than {GIT_S:g} s") from None
+    if answer.returncode and "safe.directory" in answer.stderr:  # in any language
+        raise DistrainError("the repository belongs to another user (git config safe.directory)")
     return answer.stdout if answer.returncode == 0 else None

@@ -49,6 +49,8 @@ def describe_provenance(provenance: dict[str, Any]) -> dict[str, str]:
     commit = git.get("commit", "")[:12]
     if git.get("dirty"):
         commit += " with changes"
+    elif commit and git.get("problem"):
+        commit += " with unknown changes"
     table = {
         "host": host.get("name"),
         "processor": host.get("cpu"),
