@@ -264,7 +264,11 @@ def _stall(positions: list[RankPosition], answers: _Answers, since: float) -> St
     behind = pending_collectives.find_behind(
         {rank: groups for rank, groups in collectives.items() if not answers[rank].is_from_outside}
     )
-    absent = stack_groups.find_absent(positions, behind)
+    mismatch = ""
+    if all(each.collective and not each.condition for each in positions) and not behind:
+        mismatch = pending_collectives.describe_mismatch(collectives)
+    everyone = [each.rank for each in positions]
+    absent = everyone if mismatch else stack_groups.find_absent(positions, behind)
     # Calls do not tell that ranks wait where collectives do not block Python, as those of NCCL.
     positions = [
         structs.replace(each, phase=RankPhase.COLLECTIVE)
@@ -272,11 +276,10 @@ def _stall(positions: list[RankPosition], answers: _Answers, since: float) -> St
         else each
         for each in positions
     ]
-    are_all = len(absent) == len(positions)
     return Stall(
         since=since,
         ranks=absent,
         waiting=stack_groups.describe_others(positions, absent),
-        mismatch=pending_collectives.describe_mismatch(collectives) if are_all else "",
+        mismatch=mismatch,
         positions=positions,
     )

@@ -311,6 +311,33 @@ def test_different_collectives_that_wait_for_each_other_are_named() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("calls", "condition", "absent", "mismatch"),
+    [
+        ((("gloo:barrier", 7), ("gloo:all_reduce", 7)), "", [0, 1], True),
+        ((("gloo:all_reduce", 7), ("gloo:all_reduce", 7)), "", [1], False),
+        ((("gloo:barrier", 7), ("gloo:all_reduce", 7)), Condition.STOPPED, [0], False),
+    ],
+)
+def test_no_rank_is_absent_where_all_wait_in_different_collectives(
+    calls: tuple[tuple[str, int], ...], condition: str, absent: list[int], mismatch: bool
+) -> None:
+    positions = [at(0, "collective", pending=True, condition=condition)]
+    positions.append(at(1, "backward", pending=True))
+    answers = {
+        rank: Stacks(
+            time=100.0,
+            rank=rank,
+            threads=[],
+            collectives=summarize([entry(number, retired=False, call=call)]),
+        )
+        for rank, (call, number) in enumerate(calls)
+    }
+    stall = stall_probe._stall(positions, answers, 100.0)
+    assert stall.ranks == absent
+    assert bool(stall.mismatch) is mismatch
+
+
 def test_a_stall_is_described_in_a_sentence() -> None:
     absent = RankPosition(rank=1, since=100.0, phase="data", call="data.py:7 in load")
     one = Stall(since=100.0, ranks=[1], waiting="backward", positions=[at(0), absent])
