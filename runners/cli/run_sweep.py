@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
+from contextlib import suppress
 
 from distrain.runners import formatting
 from distrain.runners.checks import check
@@ -38,14 +39,14 @@ def run_sweep(config: RunConfig, arguments: Namespace, word: str) -> int:
         def announce(run: Run) -> None:
             if signals.interrupts:
                 raise _InterruptedError
-            print_message(f"queued  {run.name}  {run.id}", "dim")
+            _tell(f"queued  {run.name}  {run.id}", "dim")
 
         try:
             group = launch_group(planned, word, runs_dir=arguments.runs_dir, on_launched=announce)
         except _InterruptedError:
             print_message(f"the runs of {word} that were queued have been stopped")
             return EXIT_CODES["stopped"]
-        print_message(f"{count} in group {group.id}; runs that share devices wait for each other")
+        _tell(f"{count} in group {group.id}; runs that share devices wait for each other")
         if not arguments.detach:
             from distrain.runners.cli.follow import follow  # loaded while the ranks start
 
@@ -54,6 +55,12 @@ def run_sweep(config: RunConfig, arguments: Namespace, word: str) -> int:
             return EXIT_CODES["stopped"]
     _print_start(group, arguments.json)
     return 0
+
+
+def _tell(text: str, style: str = "") -> None:
+    """Print a message. If the terminal or the reader is gone, the sweep is queued all the same."""
+    with suppress(OSError):
+        print_message(text, style)
 
 
 def _axes(arguments: Namespace) -> list[Axis]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -111,12 +112,18 @@ def test_a_followed_sweep_ends_with_a_table_although_one_run_fails(user_folder: 
     assert "rate-0.75: rank 0" in done.stderr
 
 
-def test_a_detached_sweep_prints_its_ids(user_folder: Path) -> None:
+def test_a_detached_sweep_prints_its_ids_although_nobody_reads_its_messages(
+    user_folder: Path,
+) -> None:
     preset = user_folder / "mine.toml"
     preset.write_text('strategy = "single"\nlauncher = "inline"\ndevices = "cpu:1"\n')
     words = [*DISTRAIN, "run", str(preset), "--sweep", "train.lr=0.1,0.05", "--set"]
     words += ["train.epochs=1", "--detach", "--json"]
-    started = json.loads(subprocess.run(words, capture_output=True, text=True, check=True).stdout)
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(words, stdout=subprocess.PIPE, stderr=writer, text=True, check=True)
+    os.close(writer)
+    started = json.loads(done.stdout)
     group = find_group(started["group_id"])
     assert [run.id for run in group.runs] == [each["run_id"] for each in started["runs"]]
     for run in group.runs:
