@@ -29,7 +29,7 @@ from distrain.runners.instrumentation.rank_session import RankSession
 from distrain.runners.protocol.events import Failure, Finished, Phase
 from distrain.runners.protocol.reporter import Reporter
 from distrain.runners.system.processes import catch_user_signals, die_with_parent
-from distrain.runners.system.rank_identity import set_rank_variables
+from distrain.runners.system.rank_identity import meet_at_first_host, set_rank_variables
 from distrain.runners.system.scratch import use_scratch_folder
 
 SWITCHED_OFF = "not reported by the script; automatic hooks are off"
@@ -41,6 +41,7 @@ def main() -> int:
     die_with_parent()
     use_scratch_folder()
     set_rank_variables()
+    meet_at_first_host()
     rank = int(os.environ.get("RANK", "0"))
     folder = Path(os.environ["DISTRAIN_RUN"])
     config = RunConfig.from_toml((folder / "config.toml").read_text("utf-8"))

@@ -15,6 +15,7 @@ from distrain.runners.launchers.supervisor_link import LOOPBACK, SupervisorLink,
 from distrain.runners.protocol.client import split_address
 from distrain.runners.protocol.events import Signalled
 from distrain.runners.system.processes import without_garbage_collection
+from distrain.runners.system.rank_identity import FIRST_HOST
 from distrain.runners.system.scratch import scratch_parent
 
 END_SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
@@ -84,6 +85,7 @@ def run_elastic_agent(
     if meeting_place and max_restarts:
         # The store that the agent keeps would give the new ranks the addresses of the old ones.
         os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
+        os.environ[FIRST_HOST], _ = split_address(meeting_place)
     local_store.register_rendezvous()
     # By default the agent creates a folder in /tmp for every run and never removes it.
     with tempfile.TemporaryDirectory(prefix="distrain-torchrun-", dir=scratch_parent()) as logs:

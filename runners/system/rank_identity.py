@@ -14,6 +14,7 @@ RANK_VARIABLES = {
 }
 
 HAS_STORE = "DISTRAIN_HAS_STORE"  # "True" in the rank that creates the store of all ranks
+FIRST_HOST = "DISTRAIN_FIRST_HOST"  # its address, where torchrun keeps no store for the ranks
 
 
 class AgentIdentity(msgspec.Struct, frozen=True):
@@ -67,3 +68,12 @@ def set_rank_variables() -> None:
         for other in others:
             if other in os.environ:
                 os.environ.setdefault(name, os.environ[other])
+
+
+def meet_at_first_host() -> None:
+    """Let the ranks of a script meet where their rank 0 is, which creates their store.
+
+    torchrun names the host of its own rank 0, which may be another one.
+    """
+    if host := os.environ.pop(FIRST_HOST, ""):  # a run within the run has its own
+        os.environ["MASTER_ADDR"] = host

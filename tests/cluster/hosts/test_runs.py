@@ -371,11 +371,17 @@ def test_node_rank_in_the_config_works_like_join(pair: Pair) -> None:
 # --- a user's script ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("program", [SUM, SAVES], ids=["to its end", "stopped"])
-def test_a_script_runs_on_both_hosts(pair: Pair, program: str) -> None:
+@pytest.mark.parametrize(
+    ("program", "restarts"),
+    [(SUM, 0), (SUM, 1), (SAVES, 0)],
+    ids=["to its end", "may be restarted", "stopped"],
+)
+def test_a_script_runs_on_both_hosts(pair: Pair, program: str, restarts: int) -> None:
+    if restarts:  # torchrun numbers the hosts by their addresses, and then in another order
+        pair.first, pair.second = pair.second, pair.first
     for host in (pair.first, pair.second):
         (host.folder / "train.py").write_text(program)
-    place = ("--set", "dist.nodes=2", "--devices", pair.devices)
+    place = sets({"dist.nodes": 2, "dist.max_restarts": restarts, "devices": pair.devices})
     run = pair.distrain(pair.first, RUN, "run", *place, "train.py", "--lr", "1")
     join = pair.join()
     if program is SUM:
