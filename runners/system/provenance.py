@@ -90,7 +90,7 @@ def cpu_name() -> str:
 def _git(diff_file: Path) -> dict[str, Any] | None:
     """Return what is known of the current folder's repository; None where there is none.
 
-    `dirty` is None, and `problem` tells why, where git does not answer.
+    `problem` tells what is not known or kept; `dirty` is None where git does not answer.
     """
     found: dict[str, Any] = {"commit": "", "branch": "", "dirty": None}
     try:
@@ -107,6 +107,8 @@ def _git(diff_file: Path) -> dict[str, Any] | None:
         return found | {"problem": f"{what} unknown: {error}"}
     if diff:
         diff_file.write_text(diff[:MAX_DIFF], "utf-8")
+    if len(diff) > MAX_DIFF:
+        found["problem"] = f"only the first {MAX_DIFF:,} characters of them are kept"
     return found | {
         "dirty": bool(diff),
         "diff_complete": len(diff) <= MAX_DIFF,

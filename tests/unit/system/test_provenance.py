@@ -41,6 +41,18 @@ def test_the_diff_keeps_its_letters_whatever_the_locale_is(repository: Path) -> 
     assert "+# größer" in (repository / "diff").read_text("utf-8")
 
 
+def test_a_diff_that_is_cut_says_so(
+    monkeypatch: pytest.MonkeyPatch, repository: Path, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(repository)
+    monkeypatch.setattr(provenance, "MAX_DIFF", 20)
+    (repository / "train.py").write_text("# after\n")
+    found = known_provenance({"git": provenance._git(tmp_path / "diff")})["git"]
+    assert len((tmp_path / "diff").read_text("utf-8")) == 20
+    assert found["dirty"]
+    assert found["problem"] == "only the first 20 characters of them are kept"
+
+
 def _assume_another_owner(monkeypatch: pytest.MonkeyPatch, repository: Path) -> None:
     settings = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
     for name, value in {**settings, "GIT_TEST_ASSUME_DIFFERENT_OWNER": "1"}.items():
