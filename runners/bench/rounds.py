@@ -39,6 +39,7 @@ from distrain.runners.bench.measurement import BenchStoppedError, TooShortError,
 from distrain.runners.bench.results import reported_by, widest_interval
 from distrain.runners.bench.state import BenchState, BenchStatus, CurrentRun
 from distrain.runners.errors import ConfigError, DistrainError
+from distrain.runners.records.state import read_state
 from distrain.runners.supervision.device_queue import find_obstacles_of_any
 from distrain.runners.system.files import lock_within, path_of, write_atomically
 from distrain.runners.system.processes import owner_variables, run_detached, start_times
@@ -56,6 +57,7 @@ class Rounds:
         self.definition: Definition = read_definition(folder)
         self.state: BenchState = read_bench_state(folder)
         self._stop_requested = False
+        self._origin: dict[str, Any] = {}
         self._stamp = self._find_stamp()
 
     def request_stop(self, *_: Any) -> None:
@@ -172,7 +174,21 @@ class Rounds:
             is_stopping=self._is_stopping,
             on_launch=record_run,
         )
-        self._set_state(measurements=[*self.state.measurements, measurement])
+        self._set_state(
+            measurements=[*self.state.measurements, measurement],
+            warnings=[*self.state.warnings, *self._find_changes(measurement.run_id, number)],
+        )
+
+    def _find_changes(self, run_id: str, number: int) -> list[str]:
+        """Return what has changed since the bench was started, as code that was edited meanwhile.
+
+        Only the first time: a script may write to files that git tracks.
+        """
+        found = read_state(self.folder / RUNS / run_id).provenance
+        if not self._origin or not (changes := _compare_provenance(self._origin, found)):
+            return []
+        self._origin = {}
+        return [f"in round {number}: {sentence}" for sentence in changes]
 
     def _is_stopping(self) -> bool:
         self._restore_files()
@@ -192,13 +208,8 @@ class Rounds:
         diff_file = "dirty.diff" if start == 1 else f"dirty-{start}.diff"
         current = provenance(self.folder, dict(os.environ), diff_file)
         first = self.state.provenance or current
-        before = describe_provenance(first)
-        now = describe_provenance(current)
-        changes = [
-            f"{key} was {before.get(key, 'unknown')} and is {now.get(key, 'unknown')}"
-            for key in before | now
-            if before.get(key) != now.get(key)
-        ]
+        self._origin = current
+        changes = _compare_provenance(first, current)
         when = "at the start"
         if start > 1:
             when = f"when it was resumed ({formatting.date(time.time())})"
@@ -236,6 +247,17 @@ class Rounds:
         except OSError:
             return ()
         return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def _compare_provenance(first: dict[str, Any], current: dict[str, Any]) -> list[str]:
+    """Return a sentence for each difference that may affect the figures."""
+    before = describe_provenance(first)
+    now = describe_provenance(current)
+    return [
+        f"{key} was {before.get(key, 'unknown')} and is {now.get(key, 'unknown')}"
+        for key in before | now
+        if before.get(key) != now.get(key)
+    ]
 
 
 def _log_traceback() -> None:
