@@ -11,6 +11,7 @@ import time
 from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 
 from distrain.runners import formatting
 from distrain.runners.cli.run_presentation import STOP, STOP_NOW
@@ -34,6 +35,7 @@ from distrain.runners.protocol.client import (
     split_address,
 )
 from distrain.runners.protocol.events import Stop
+from distrain.runners.session import runs_folder
 from distrain.runners.system import scheduler_env
 from distrain.runners.system.limits import explain
 from distrain.runners.system.network import address_of, reachable_address
@@ -47,10 +49,12 @@ MAX_INTERRUPTS = 3  # the third Ctrl-C leaves a run that does not stop
 def execute(arguments: Namespace) -> int:
     """Join the run at HOST:PORT, and return the exit code of the run."""
     devices = arguments.devices or ""
-    return _join_at(arguments.address, arguments.token_file, arguments.node_rank, devices)
+    return _join_at(
+        arguments.address, arguments.token_file, arguments.node_rank, devices, arguments.runs_dir
+    )
 
 
-def join_as_configured(config: RunConfig) -> int:
+def join_as_configured(config: RunConfig, runs_dir: str | None) -> int:
     """Join the run at `dist.rendezvous`, with the token in the file $DISTRAIN_TOKEN_FILE."""
     token_file = os.environ.get(TOKEN_FILE_VARIABLE)
     address = config.dist.rendezvous
@@ -62,10 +66,12 @@ def join_as_configured(config: RunConfig) -> int:
     chosen = devices if isinstance(devices, str) else ",".join(map(str, devices))
     if chosen == "auto":
         chosen = ""
-    return _join_at(address, token_file, config.dist.node_rank, chosen)
+    return _join_at(address, token_file, config.dist.node_rank, chosen, runs_dir)
 
 
-def _join_at(address: str, token_file: str, node_rank: int | None, devices: str) -> int:
+def _join_at(
+    address: str, token_file: str, node_rank: int | None, devices: str, runs_dir: str | None
+) -> int:
     """Join the run; without `node_rank` as the next free host, without `devices` as it configures.
 
     Raises ConfigError before anything is started, DistrainError if the host name is unknown.
@@ -82,8 +88,9 @@ def _join_at(address: str, token_file: str, node_rank: int | None, devices: str)
     supervisor = f"tcp:{join_address(address_of(host), port)}"
     number = str(-1 if node_rank is None else node_rank)
     command = ["distrain.runners.launchers.joined_host", number, devices]
+    folder = runs_folder(runs_dir)
     with _token_copy(token) as copy, Signals() as signals:
-        return JoiningProcess(command, supervisor, copy).follow(signals)
+        return JoiningProcess(command, supervisor, copy, folder).follow(signals)
 
 
 @contextmanager
@@ -103,7 +110,7 @@ def _token_copy(token: str) -> Iterator[str]:
         yield str(file)
 
 
-def join_as_rank(config: RunConfig) -> int:
+def join_as_rank(config: RunConfig, runs_dir: str | None) -> int:
     """Join, as the rank that a scheduler assigned to this process, the run that rank 0 starts.
 
     Rank 0 publishes the address of its supervisor, and the token unless it is known here, at the
@@ -117,19 +124,26 @@ def join_as_rank(config: RunConfig) -> int:
     method = config.dist.init_method or "env://"
     timeout_s = str(config.dist.join_timeout_s)
     command = ["distrain.runners.launchers.env", JOIN, method, timeout_s]
+    folder = runs_folder(runs_dir)
     with _token_copy(read_user_token()) as copy, Signals() as signals:
-        return JoiningProcess(command, "", copy, launcher="env").follow(signals)
+        return JoiningProcess(command, "", copy, folder, launcher="env").follow(signals)
 
 
 class JoiningProcess:
     """The process that starts ranks on this host, in a session of its own.
 
     So a Ctrl-C reaches only this command, which answers it. The process prints "event, tab,
-    description" lines to stdout and errors to stderr.
+    description" lines to stdout and errors to stderr. What a script saves here goes to `runs_dir`.
     """
 
     def __init__(
-        self, command: list[str], supervisor: str, token_file: str, *, launcher: str = ""
+        self,
+        command: list[str],
+        supervisor: str,
+        token_file: str,
+        runs_dir: Path,
+        *,
+        launcher: str = "",
     ) -> None:
         self._supervisor = supervisor
         self._token_file = token_file
@@ -140,6 +154,7 @@ class JoiningProcess:
         environment.pop("DISTRAIN_RUN", None)
         environment["DISTRAIN_SOCKET"] = supervisor
         environment[TOKEN_FILE_VARIABLE] = token_file
+        environment["DISTRAIN_RUNS_DIR"] = str(runs_dir)
         environment["PYTHONSAFEPATH"] = "1"
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", *command],

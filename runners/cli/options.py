@@ -136,6 +136,9 @@ def add_join_arguments(parser: ArgumentParser) -> None:
         type=int,
         help="number of this host, from 1 (default: the next free number)",
     )
+    parser.add_argument(
+        "--runs-dir", metavar="DIR", help="where a script saves its files on this host, by run"
+    )
 
 
 def add_rerun_arguments(parser: ArgumentParser) -> None:

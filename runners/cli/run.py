@@ -36,11 +36,11 @@ def execute(arguments: Namespace) -> int:
     if config.launcher == "env" and os.environ.get("RANK", "0") != "0" and not arguments.dry_run:
         from distrain.runners.cli import join
 
-        return join.join_as_rank(config)
+        return join.join_as_rank(config, arguments.runs_dir)
     if config.dist.node_rank:
         from distrain.runners.cli import join
 
-        return join.join_as_configured(config)
+        return join.join_as_configured(config, arguments.runs_dir)
     if arguments.dry_run:
         return _print_launch(config, arguments.runs_dir)
     return start_session(

@@ -33,7 +33,8 @@ class ScriptRun:
     Without a run, `id`, `dir` and `rank` are None. Where distrain has not started the program, they
     belong to the record that `init` has begun; ranks other than 0 know `id` and `dir` only after a
     moment, and on other hosts never. `previous_dir` is the folder of the run that this one
-    continues, in which the program may find its own checkpoint.
+    continues, in which the program may find its own checkpoint. On a host that has joined, both
+    folders are those of that host, where what the program saves stays.
     """
 
     def __init__(self) -> None:
@@ -41,19 +42,29 @@ class ScriptRun:
         self.previous_dir = Path(previous) if previous else None
         self.rank = _session.rank if _session else None
         self._joined = _joined
-        self._folder = os.environ.get("DISTRAIN_RUN") if _session else None
+        folder = os.environ.get("DISTRAIN_SCRIPT_FOLDER") or os.environ.get("DISTRAIN_RUN")
+        self._folder = Path(folder) if folder and _session else None
 
     @property
     def dir(self) -> Path | None:
-        """The folder of the run."""
+        """The folder of the run, in which the program may save its own files."""
         if self._joined:
             return self._joined.folder
-        return Path(self._folder) if self._folder else None
+        if self._folder and "DISTRAIN_SCRIPT_FOLDER" in os.environ:
+            try:
+                self._folder.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                text = f"cannot make {self._folder} ({error.strerror}): choose another runs folder "
+                text += "with $DISTRAIN_RUNS_DIR; what is saved in run.dir is deleted at the end"
+                _print_problem(text)
+                self._folder = Path(os.environ["DISTRAIN_RUN"])
+        return self._folder
 
     @property
     def id(self) -> str | None:
         """The id of the run, by which `distrain show` finds it."""
-        return self.dir.name if self.dir else None
+        folder = self._joined.folder if self._joined else self._folder
+        return folder.name if folder else None
 
     def finish(self) -> None:
         """Send what has been logged so far. It ends a run that distrain has not started."""

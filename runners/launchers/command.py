@@ -40,6 +40,7 @@ LAUNCHER_MODULES = {
 
 TORCHRUN_GRACE_S = 30  # longer than it takes to read the stacks of ranks that are to be ended
 PREVIOUS_RUN = "DISTRAIN_PREVIOUS_RUN"  # the folder of the run that a script continues
+SCRIPT_FOLDER = "DISTRAIN_SCRIPT_FOLDER"  # where a script saves, if not in the record
 
 # Arguments of launchers `node` (the agent of the first host) and `env` (rank 0, or one that joins).
 FIRST_NODE = "first"
@@ -58,6 +59,7 @@ INHERITED = {
     "DISTRAIN_NODE",
     "DISTRAIN_TOKEN",
     PREVIOUS_RUN,
+    SCRIPT_FOLDER,
     scratch.VARIABLE,
     TOKEN_FILE_VARIABLE,
 }

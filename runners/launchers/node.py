@@ -27,7 +27,12 @@ from distrain.runners.config.planning import host_for
 from distrain.runners.config.schema import RunConfig, parse_devices
 from distrain.runners.errors import ConfigError, DistrainError
 from distrain.runners.launchers import rank_start
-from distrain.runners.launchers.command import FIRST_NODE, launcher_environment
+from distrain.runners.launchers.command import (
+    FIRST_NODE,
+    PREVIOUS_RUN,
+    SCRIPT_FOLDER,
+    launcher_environment,
+)
 from distrain.runners.launchers.node_telemetry import forwarding_logs, sampling
 from distrain.runners.launchers.supervisor_link import SIGTERM_REASON, SupervisorLink, termination
 from distrain.runners.protocol.client import (
@@ -69,9 +74,9 @@ class NodeAgent:
     """One agent process; `work` returns when its ranks have ended.
 
     It needs DISTRAIN_SOCKET and the token, and DISTRAIN_RUN where the record's folder can be
-    reached from here. An agent that `is_child` of the supervisor does not sample its host, because
-    the supervisor does. `devices` replaces those of the config, `meeting_place` the place that
-    the supervisor announces.
+    reached from here, else DISTRAIN_RUNS_DIR. An agent that `is_child` of the supervisor does not
+    sample its host, because the supervisor does. `devices` replaces those of the config,
+    `meeting_place` the place that the supervisor announces.
     """
 
     def __init__(
@@ -156,6 +161,7 @@ class NodeAgent:
                 stack.enter_context(sampling(link.send, identity, plan, every_s))
             if "DISTRAIN_RUN" not in os.environ:
                 stack.enter_context(forwarding_logs(link.send, folder / "logs"))
+                os.environ |= _script_folders(welcome)
             os.environ |= _rank_environment(config, plan, folder, identity)
             place = self._meeting_place or welcome.rendezvous
             if not place and identity.is_leader:
@@ -310,6 +316,18 @@ def _record_folder(run_id: str, config: RunConfig, plan: Plan) -> Iterator[Path]
             raise DistrainError(f"{text}; choose another folder with TMPDIR") from None
         os.environ[SCRATCH_FOLDER] = str(scratch)
         yield folder
+
+
+def _script_folders(welcome: Welcome) -> dict[str, str]:
+    """Return the variables by which a script finds its files, of this run and of the one before.
+
+    They stay on this host, in its own folder of runs: the record's folder is on the first host.
+    """
+    runs_dir = Path(os.environ["DISTRAIN_RUNS_DIR"])
+    variables = {SCRIPT_FOLDER: str(runs_dir / welcome.run_id)}
+    if welcome.previous:
+        variables[PREVIOUS_RUN] = str(runs_dir / welcome.previous)
+    return variables
 
 
 def _rank_environment(

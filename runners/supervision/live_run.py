@@ -13,6 +13,7 @@ from distrain.runners.launchers.batch_scheduler import BatchScheduler
 from distrain.runners.protocol.events import Notice
 from distrain.runners.records import job_status
 from distrain.runners.records.journal import JournalWriter
+from distrain.runners.records.lineage import find_previous
 from distrain.runners.records.writer import RecordWriter
 from distrain.runners.supervision.connection import Connection
 from distrain.runners.supervision.evidence import Evidence, RunConditions
@@ -54,7 +55,15 @@ class LiveRun:
         self.scheduler = scheduler
         self.launcher: Connection | None = None
         self.ranks = RankConnections(host)
-        self.membership = Membership(writer.state.run_id, config, plan, host, self._save_hosts)
+        previous = find_previous(writer.dir) if plan.spread and config.is_script else None
+        self.membership = Membership(
+            writer.state.run_id,
+            config,
+            plan,
+            host,
+            self._save_hosts,
+            previous.name if previous else "",
+        )
         self.conditions = RunConditions()
         self.evidence = Evidence(
             world_size=plan.world_size,

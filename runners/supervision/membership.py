@@ -57,11 +57,18 @@ class Membership:
 
     `hosts` are the names of the hosts by number; the first is this host, unless a scheduler
     chooses the hosts. `on_change` is called after every change of `hosts`. `meeting_place` is
-    where the ranks meet, HOST:PORT; empty while that is not known.
+    where the ranks meet, HOST:PORT; empty while that is not known. `previous` is the id of the run
+    whose files a script continues from.
     """
 
     def __init__(
-        self, run_id: str, config: RunConfig, plan: Plan, here: str, on_change: Callable[[], object]
+        self,
+        run_id: str,
+        config: RunConfig,
+        plan: Plan,
+        here: str,
+        on_change: Callable[[], object],
+        previous: str = "",
     ) -> None:
         self._welcome = Welcome(
             run_id=run_id,
@@ -69,6 +76,7 @@ class Membership:
             config=config.to_toml(),
             plan=msgspec.json.encode(plan).decode(),
             versions=_versions() if plan.spread else {},
+            previous=previous,
         )
         self._plan = plan
         self._on_change = on_change

@@ -46,6 +46,7 @@ class Welcome(Event, frozen=True, tag="welcome"):
 
     `config` is TOML, `plan` JSON. `rendezvous` (on the wire: `meeting`) is the address of a
     Rendezvous. `versions` are those of the supervisor's host, which other hosts should have too.
+    `previous` is the id of the run whose files a script continues from.
     """
 
     run_id: str
@@ -54,6 +55,7 @@ class Welcome(Event, frozen=True, tag="welcome"):
     plan: str
     rendezvous: str = msgspec.field(default="", name="meeting")
     versions: dict[str, str] = {}
+    previous: str = ""
 
 
 class Printed(Event, frozen=True, tag="printed"):

@@ -21,6 +21,17 @@ from tests.support.namespaces import Host, network
 from tests.support.programs import SAVES, SUM
 from tests.support.runs import wait_until
 
+SAVES_IN_RUN = """
+import distrain
+run = distrain.init()
+name = f"{run.rank}.pt"
+if run.previous_dir:
+    print(f"rank {run.rank} continues from", (run.previous_dir / name).read_text())
+else:
+    print(f"rank {run.rank} begins")
+(run.dir / name).write_text(str(run.rank))
+"""
+
 BEHIND = """
 import datetime, time
 class Behind(datetime.datetime):
@@ -395,3 +406,20 @@ def test_a_script_runs_on_both_hosts(pair: Pair, program: str, restarts: int) ->
         assert pair.exit_code(join) == 130, pair.output
         assert sum("saved" in log.read_text() for log in logs.glob("rank-*")) == 2
     pair.assert_nothing_left()
+
+
+def test_what_a_script_saves_stays_on_each_host_for_a_resumed_run(pair: Pair) -> None:
+    for host in (pair.first, pair.second):
+        (host.folder / "train.py").write_text(SAVES_IN_RUN)
+    place = sets({"dist.nodes": 2, "devices": pair.devices})
+    for words, expected in (
+        (("run", *place, "--name", "first", "train.py"), ["rank 0 begins", "rank 1 begins"]),
+        (("resume", "first"), ["rank 0 continues from 0", "rank 1 continues from 1"]),
+    ):
+        run = pair.distrain(pair.first, RUN, *words)
+        join = pair.join()
+        assert (pair.exit_code(run), pair.exit_code(join)) == (0, 0), pair.output
+        logs = sorted(max(pair.runs.iterdir()).glob("logs/rank-*"))  # ids begin with the time
+        printed = [log.read_text().strip() for log in logs]
+        assert printed == expected
+    assert {file.name for file in pair.second.runs.glob("*/*")} == {"1.pt"}

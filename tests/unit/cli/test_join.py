@@ -27,7 +27,7 @@ def test_hosts_on_one_machine_meet_although_its_name_means_the_loopback_interfac
     joining = Mock()
     monkeypatch.setattr(join, "JoiningProcess", joining)
     dist = {"nodes": 2, "node_rank": 1, "rendezvous": "node:4711"}
-    join.join_as_configured(RunConfig.from_dict({"launcher": "torchrun", "dist": dist}))
+    join.join_as_configured(RunConfig.from_dict({"launcher": "torchrun", "dist": dist}), None)
     assert joining.call_args.args[1] == "tcp:10.0.0.5:4711"
 
 
@@ -43,6 +43,6 @@ def test_a_host_stays_in_the_run_when_its_terminal_is_closed(
 ) -> None:
     with Signals() as signals:
         os.kill(os.getpid(), number)
-        joining = join.JoiningProcess(command, "", "")
+        joining = join.JoiningProcess(command, "", "", Path())
         with joining._process:
             assert joining.follow(signals) == code
