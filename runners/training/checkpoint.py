@@ -6,6 +6,7 @@ import contextlib
 import io
 import os
 import pickle
+import shutil
 import time
 import zipfile
 from collections.abc import Iterator
@@ -40,7 +41,7 @@ DAMAGE = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError,
 
 
 class Checkpoints:
-    """The folder `checkpoints/` of a run: files step-N.pt, links `last.pt` and `best.pt`.
+    """The folder `checkpoints/` of a run: files step-N.pt, links or copies `last.pt` and `best.pt`.
 
     `keep` is the number of newest files to keep. A later process of the same run continues with
     the folder: it keeps the target of `best.pt` until there is a better checkpoint.
@@ -101,7 +102,10 @@ class Checkpoints:
         partial = self._folder / f"{name}.partial"
         with contextlib.suppress(FileNotFoundError):
             partial.unlink()
-        partial.symlink_to(target)
+        try:
+            partial.symlink_to(target)
+        except OSError:  # not every file system has links
+            shutil.copyfile(self._folder / target, partial)
         partial.rename(self._folder / name)
 
     def _prune(self, last: Path) -> None:

@@ -11,6 +11,7 @@ import zipfile
 from collections import deque
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -197,7 +198,12 @@ def test_a_new_best_replaces_the_old_one(tmp_path: Path) -> None:
     assert names(tmp_path) == ["best.pt", "last.pt", "step-00000003.pt"]
 
 
-def test_a_later_process_keeps_the_best_of_the_previous_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize("has_links", [True, False])
+def test_a_later_process_keeps_the_best_of_the_previous_one(
+    has_links: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not has_links:  # as on exFAT
+        monkeypatch.setattr(Path, "symlink_to", Mock(side_effect=PermissionError))
     before = Checkpoints(tmp_path, keep=1)
     before.save(content(1), best=True)
     before.save(content(2), best=False)
