@@ -10,6 +10,8 @@ from distrain.runners.protocol.events import GroupCollectives
 
 Collectives = Mapping[int, list[GroupCollectives]]  # of each rank that has answered
 
+UNEVEN = ("all_to_all", "gather", "scatter")  # ranks may call them with tensors of other sizes
+
 
 def pending_of(groups: list[GroupCollectives]) -> GroupCollectives | None:
     """Return the group in which a rank waits, else the one in which it has done most."""
@@ -40,15 +42,22 @@ def find_behind(collectives: Collectives) -> set[int]:
 def describe_mismatch(collectives: Collectives) -> str:
     """Return which different collectives ranks wait in under the same number; "" if they agree."""
     for members in _by_group(collectives).values():
-        calls: dict[int, dict[str, int]] = defaultdict(dict)
+        calls: dict[int, dict[str, str]] = defaultdict(dict)
         for rank, member in sorted(members.items()):
             if member.pending_number is not None:
-                calls[member.pending_number].setdefault(member.pending, rank)
-        for number, ranks in calls.items():
-            if len(ranks) > 1:
-                each = [f"rank {rank} {call}" for call, rank in ranks.items()]
-                return f"the ranks call different collectives as number {number}: {', '.join(each)}"
+                call = f"rank {rank} {member.pending}"
+                calls[member.pending_number].setdefault(_common_part(member.pending), call)
+        for number, different in calls.items():
+            if len(different) > 1:
+                each = ", ".join(different.values())
+                return f"the ranks call different collectives as number {number}: {each}"
     return ""
+
+
+def _common_part(call: str) -> str:
+    """Return the part of "gloo:all_reduce Float[3, 5]" in which calls of all ranks agree."""
+    name, _, _ = call.partition(" ")
+    return name if name.partition(":")[2] in UNEVEN else call
 
 
 def _by_group(collectives: Collectives) -> dict[str, dict[int, GroupCollectives]]:

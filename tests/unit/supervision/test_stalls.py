@@ -311,6 +311,16 @@ def test_different_collectives_that_wait_for_each_other_are_named() -> None:
     )
 
 
+@pytest.mark.parametrize(("call", "agrees"), [("gloo:all_to_all", True), ("gloo:reduce", False)])
+def test_tensors_of_other_sizes_are_another_call_only_where_they_must_be_equal(
+    call: str, agrees: bool
+) -> None:
+    mine, other = (entry(7, retired=False, call=call) for _ in range(2))
+    other.input_sizes = [[4, 5]]
+    collectives = {0: summarize([mine]), 1: summarize([other])}
+    assert (pending_collectives.describe_mismatch(collectives) == "") is agrees
+
+
 @pytest.mark.parametrize(
     ("calls", "condition", "absent", "mismatch"),
     [
