@@ -5,6 +5,7 @@ Another one takes over once that is gone, or no longer steps: a script may have 
 
 from __future__ import annotations
 
+import functools
 import sys
 import weakref
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from threading import get_ident
 from time import perf_counter
 from typing import Any
 
+import wrapt
 from torch import cuda
 from torch.optim.optimizer import (
     Optimizer,
@@ -44,10 +46,30 @@ _counted_steps = 0  # steps of the run at that time
 finished_steps = 0  # of all optimizers
 _has_unseen_steps = False  # of other threads, or while nothing is observed
 _has_optimizer = False  # one was made
+_makes_state = False  # torch steps an optimizer without gradients, so that it has a state
 
 
 def install() -> None:
     register_optimizer_step_post_hook(_after_step)
+    wrapt.register_post_import_hook(_wrap_state, "torch.distributed.checkpoint.state_dict")
+
+
+def _wrap_state(module: Any) -> None:
+    """Leave out the steps by which torch makes the state that a checkpoint is loaded into."""
+    make_state = getattr(module, "_init_optim_state", None)
+    if make_state is None:  # another version of torch
+        return
+
+    @functools.wraps(make_state)
+    def observe(*arguments: Any, **options: Any) -> Any:
+        global _makes_state
+        _makes_state = get_ident() == hooked.thread
+        try:
+            return make_state(*arguments, **options)
+        finally:
+            _makes_state = False
+
+    module._init_optim_state = observe
 
 
 def attach(session: RankSession) -> None:
@@ -62,6 +84,8 @@ def _after_step(optimizer: Any, arguments: Any, options: Any) -> None:
     global finished_steps, _has_unseen_steps
     if get_ident() != hooked.thread:
         _has_unseen_steps = True
+        return
+    if _makes_state:
         return
     if _usual() is not optimizer and _may_nest(optimizer.__class__) and _is_nested(optimizer):
         return

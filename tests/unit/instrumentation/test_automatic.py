@@ -97,6 +97,21 @@ SCRIPTS = {
         """,
         Expected(42, 168, "optimizer steps of Adam"),
     ),
+    "checkpoints of torch.distributed, for which torch makes the state of the optimizer": (
+        """
+        from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+        parts = get_state_dict(model, optimizer)
+        set_state_dict(
+            model, optimizer, model_state_dict=parts[0], optim_state_dict=parts[1]
+        )
+        for batch in loader():
+            loss_of(model, batch).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            get_state_dict(model, optimizer)
+        """,
+        Expected(6, 24),
+    ),
     "a gradient scaler": (
         """
         scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
