@@ -53,7 +53,7 @@ class LoopEvents:
     | END: the source of an evaluation, or with a `begin` of training data, has ended | the source |
     | LEFT: the program has dropped a source, and with an `end` its training loop | the source |
     | BACKWARD: a backward pass | None |
-    | OPTIMIZER_STEP: ends at `end` | how many steps count, its learning rate |
+    | OPTIMIZER_STEP: ends at `end` | how many steps count, the optimizer's learning rate and id |
     | OWN_STEP: ends at `end` | its kind, and samples |
     | ENTER, LEAVE: a phase that the script names, at `begin` | the phase |
     | USUAL_STEPS: several steps | `UsualSteps` |
@@ -126,7 +126,7 @@ class LoopEvents:
         """Note a step of the optimizer that counts, with its learning rate."""
         if self._expected != OPTIMIZER_STEP or self.others:
             self._end_usual()
-            self.note((OPTIMIZER_STEP, None, end, (1, rate)))
+            self.note((OPTIMIZER_STEP, None, end, (1, rate, 0)))
             return
         if self._count:
             self._between += self._wait_begin - self._end

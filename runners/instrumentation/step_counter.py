@@ -36,8 +36,8 @@ class _Unfinished:
         "backwards",
         "batches",
         "has_ended",
-        "has_other_step",
         "may_train",
+        "other_steps",
         "source",
         "was_read_to_end",
     )
@@ -48,7 +48,7 @@ class _Unfinished:
         self.may_train = may_train
         self.backwards = 0  # passes since the last step
         self.has_ended = False
-        self.has_other_step = False  # one that does not count has followed
+        self.other_steps: set[int] = set()  # the optimizers whose steps do not count, but followed
         self.was_read_to_end = False
 
     @property
@@ -156,7 +156,7 @@ class StepCounter:
             self._carried = _Uncredited(carried.backwards + ended.backwards, samples)
         else:
             self._follows_whole_pass |= ended.was_read_to_end
-        if ended.has_other_step:
+        if ended.other_steps:
             self._of_other_steps.append(ended)
 
     def end_source(self, source: object, *, was_read_to_end: bool) -> None:
@@ -178,15 +178,19 @@ class StepCounter:
             going_on = [each for each in unfinished if not each.has_ended]
             (going_on or unfinished)[-1].backwards += 1
 
-    def add_other_step(self) -> None:
-        """Add a step that does not count, but may do so later."""
+    def add_other_step(self, optimizer: int = 0) -> None:
+        """Add a step of an optimizer, by its id, that does not count, but may do so later."""
         for each in self._unfinished:
-            each.has_other_step |= not each.has_ended
+            if not each.has_ended:
+                each.other_steps.add(optimizer)
 
-    def finish_step(self, kind: int, samples: int | None = None, times: int = 1) -> None:
+    def finish_step(
+        self, kind: int, samples: int | None = None, times: int = 1, optimizer: int = 0
+    ) -> None:
         """Finish so many steps, if their kind counts. `samples` are those that the script names.
 
-        The batches since the last step belong to all of them, those of `add_other_step` included.
+        The batches since the last step belong to all of them, as do those that were followed by
+        `add_other_step` of this optimizer.
         """
         if kind < self.kind:
             return
@@ -212,7 +216,8 @@ class StepCounter:
             self._credit_unfinished()
             self._steps_with_batch += times - 1
             if times > 1:
-                self._add_samples(_add_up([each.samples for each in self._of_other_steps]))
+                missed = [each for each in self._of_other_steps if optimizer in each.other_steps]
+                self._add_samples(_add_up([each.samples for each in missed]))
                 self._carried = _Uncredited()  # which were before those other steps
             self._credit_carried(backwards // times)
         else:

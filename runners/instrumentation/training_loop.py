@@ -101,14 +101,14 @@ class TrainingLoop:
         self.timer.backward(begin, end)
         self.counter.add_backward()
 
-    def _step_optimizer(self, begin: None, end: Stamp, extra: tuple[int, Any]) -> None:
+    def _step_optimizer(self, begin: None, end: Stamp, extra: tuple[int, Any, int]) -> None:
         self.timer.optimizer(end)
-        steps, rate = extra
+        steps, rate, optimizer = extra
         if steps:
             self.rate = rate
-            self.counter.finish_step(OPTIMIZER, times=steps)
+            self.counter.finish_step(OPTIMIZER, times=steps, optimizer=optimizer)
         else:
-            self.counter.add_other_step()
+            self.counter.add_other_step(optimizer)
 
     def _step_as_usual(self, begin: float, end: float, steps: UsualSteps) -> None:
         """Replay several steps as one long step, which gives the same sums."""
@@ -117,7 +117,7 @@ class TrainingLoop:
         self._wait(begin, forward, (steps.source, steps.samples))
         self._backward(backward, backward + steps.backward, None)
         self.timer.own_step(backward + steps.backward + steps.between)
-        self._step_optimizer(None, end, (steps.steps, steps.rate))
+        self._step_optimizer(None, end, (steps.steps, steps.rate, 0))
 
     def _step(self, begin: None, end: Stamp, extra: tuple[int, int | None]) -> None:
         if extra[0] == CALLS:

@@ -40,8 +40,8 @@ def _nothing() -> None:
 
 _counted: Any = _nothing  # a weak reference to the counted optimizer
 _usual: Any = _nothing  # the same, unless its steps may call each other
-_next: Any = _nothing  # a weak reference to the one that may take over
-_missed_steps = 0  # its steps since the last counted one
+# Steps since the last counted one, of each optimizer that may take over.
+_missed_steps: weakref.WeakKeyDictionary[Optimizer, int] = weakref.WeakKeyDictionary()
 _counted_steps = 0  # steps of the run at that time
 finished_steps = 0  # of all optimizers
 _has_unseen_steps = False  # of other threads, or while nothing is observed
@@ -74,8 +74,9 @@ def _wrap_state(module: Any) -> None:
 
 def attach(session: RankSession) -> None:
     """Count the steps of the optimizer that steps first from now on."""
-    global _counted, _usual, _next
-    _counted = _usual = _next = _nothing
+    global _counted, _usual
+    _counted = _usual = _nothing
+    _missed_steps.clear()
     session.automatic.expects_step = _expects_step
 
 
@@ -127,16 +128,15 @@ def _is_nested(optimizer: Optimizer) -> bool:
 
 def count_step(optimizer: Optimizer) -> None:
     """Finish a step of an optimizer, which counts if that is the counted one or takes over."""
-    global _next
     session = hooked.session
     loop = session.loop
     if _counted() is optimizer:
         steps = 1
-        _next = _nothing  # loop.steps stays the same where the script's own calls count
+        _missed_steps.clear()  # loop.steps stays the same where the script's own calls count
     else:
         steps = _take_over(optimizer)
     rate = optimizer.param_groups[0].get("lr") if optimizer.param_groups else None
-    loop.note((OPTIMIZER_STEP, None, loop.stamp(), (steps, rate)))
+    loop.note((OPTIMIZER_STEP, None, loop.stamp(), (steps, rate, id(optimizer))))
     if steps:
         session.end_step(OPTIMIZER, steps)
     else:
@@ -172,16 +172,13 @@ def _take_over(optimizer: Optimizer) -> int:
 
 
 def _steps_in_a_row(optimizer: Optimizer) -> int:
-    """Return how many steps in a row an optimizer has made, with this one, while none counted."""
-    global _next, _missed_steps, _counted_steps
-    if _next() is None or _counted_steps != hooked.loop.steps:
-        _next = weakref.ref(optimizer)
-        _missed_steps = 0
+    """Return how many steps an optimizer has made, with this one, while none counted."""
+    global _counted_steps
+    if _counted_steps != hooked.loop.steps:
+        _missed_steps.clear()
         _counted_steps = hooked.loop.steps
-    if _next() is not optimizer:
-        return 1
-    _missed_steps += 1
-    return _missed_steps
+    steps = _missed_steps[optimizer] = _missed_steps.get(optimizer, 0) + 1
+    return steps
 
 
 def is_counted(optimizer: Optimizer) -> bool:

@@ -97,6 +97,18 @@ SCRIPTS = {
         """,
         Expected(42, 168, "optimizer steps of Adam"),
     ),
+    "a third stage after a short one, while the optimizers of both live": (
+        """
+        short = torch.optim.RMSprop(model.parameters(), lr=0.5)
+        long = torch.optim.Adam(model.parameters(), lr=0.25)
+        for each, epochs in ((optimizer, 2), (short, 1), (long, 5)):
+            for epoch in range(epochs):
+                for batch in loader():
+                    loss_of(model, batch).backward()
+                    each.step()
+        """,
+        Expected(42, 168, "optimizer steps of Adam; not counted: RMSprop"),
+    ),
     "checkpoints of torch.distributed, for which torch makes the state of the optimizer": (
         """
         from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
