@@ -132,7 +132,8 @@ def count_step(optimizer: Optimizer) -> None:
     loop = session.loop
     if _counted() is optimizer:
         steps = 1
-        _missed_steps.clear()  # loop.steps stays the same where the script's own calls count
+        if _missed_steps:  # loop.steps stays the same where the script's own calls count
+            _missed_steps.clear()
     else:
         steps = _take_over(optimizer)
     rate = optimizer.param_groups[0].get("lr") if optimizer.param_groups else None
@@ -177,7 +178,7 @@ def _steps_in_a_row(optimizer: Optimizer) -> int:
     if _counted_steps != hooked.loop.steps:
         _missed_steps.clear()
         _counted_steps = hooked.loop.steps
-    steps = _missed_steps[optimizer] = _missed_steps.get(optimizer, 0) + 1
+    _missed_steps[optimizer] = steps = _missed_steps.get(optimizer, 0) + 1
     return steps
 
 
