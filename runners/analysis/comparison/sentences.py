@@ -54,8 +54,11 @@ def describe_fastest(
         found = ratio(fastest, other)
         if found is None or found.contains(1.0):
             similar.append(other.name)
-    if len(similar) == len(others):
-        return [f"{NO_DIFFERENCE} between {join_names([fastest.name, *similar])}"]
+    if len(similar) == len(others) == 1:
+        return [f"{NO_DIFFERENCE} between {fastest.name} and {similar[0]}"]
+    if len(similar) == len(others):  # which does not tell whether these differ from each other
+        highest = f"{fastest.name} (the highest median)"
+        return [f"{NO_DIFFERENCE} between {highest} and any of {join_names(similar)}"]
     rate = formatting.rate(fastest.rate.value if fastest.rate else None, unit)
     sentence = f"fastest: {fastest.name} with {rate} (median)"
     if similar:

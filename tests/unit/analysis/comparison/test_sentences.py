@@ -60,6 +60,22 @@ def test_two_equal_candidates_are_called_equal_once() -> None:
     assert [sentence.split()[0] for sentence in three] == ["fastest:", "no", "c"]
 
 
+def test_candidates_that_equal_the_fastest_are_not_called_equal_to_each_other() -> None:
+    def steady(name: str, speed: float) -> Candidate:
+        rates = [speed + number for number in range(7)]
+        return candidate(name, speed, rates=rates, rate=median_interval(rates))
+
+    noisy = [7000.0, 7400.0, 8200.0, 9100.0, 9400.0, 9900.0, 10200.0]
+    varying = candidate("c", 9100, rates=noisy, rate=median_interval(noisy))
+    three = [steady("a", 9000), steady("b", 8500), varying]
+    fastest = "no significant difference between c (the highest median) and any of a and b"
+    named, slower, same = sentences.describe_results(three, "a", ratio)
+    assert named == fastest
+    assert slower.startswith("b is 0.94× a")
+    assert same.startswith("no significant difference between c and a (within ±")
+    assert sentences.describe_results(three, "c", ratio) == [fastest]
+
+
 def test_of_six_equal_candidates_hardly_ever_one_is_the_fastest() -> None:
     """The fastest is chosen after measuring, so its ratios count as comparisons of all pairs."""
     generator, wrong = np.random.default_rng(4), 0
