@@ -83,7 +83,15 @@ class GroupPresentation:
         }
 
     def describe_stop(self, now: bool) -> str:
-        how = "end at once" if now else "stop with a checkpoint"
+        configs = [run.record.config for run in self._group.runs]
+        if now:
+            how = "end at once"
+        elif all(config.saves_at_stop for config in configs):
+            how = "stop with a checkpoint"
+        elif configs[0].is_script:
+            how = "are asked to stop, or else interrupted as by Ctrl-C"
+        else:
+            how = "stop; no checkpoint is written where checkpoint.keep is 0"
         return f"its runs {how}; those in the queue never start"
 
     def notices(self) -> list[str]:

@@ -11,6 +11,9 @@ from distrain.runners.cli.views import View
 from distrain.runners.runs import Run
 
 STOP = "every rank stops after the same step and a checkpoint is written"
+STOP_UNSAVED = (
+    "every rank stops after the same step; no checkpoint is written, because checkpoint.keep is 0"
+)
 STOP_NOW = "it ends at once, without a checkpoint"
 STOP_SCRIPT = "its processes are asked to stop, or else interrupted as by Ctrl-C"
 STOP_OBSERVED = "its program is asked to stop"
@@ -67,7 +70,9 @@ class RunPresentation:
             return STOP_WAITING
         if record.config.is_script:
             return STOP_SCRIPT_NOW if now else STOP_SCRIPT
-        return STOP_NOW if now else STOP
+        if now:
+            return STOP_NOW
+        return STOP if record.config.saves_at_stop else STOP_UNSAVED
 
     def notices(self) -> list[str]:
         plan = self._run.record.state.plan

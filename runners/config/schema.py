@@ -99,6 +99,11 @@ class RunConfig(Section, frozen=True):
         return self.strategy == SCRIPT
 
     @property
+    def saves_at_stop(self) -> bool:
+        """Whether a run that is asked to stop writes a checkpoint: a script may or may not."""
+        return not self.is_script and self.checkpoint.keep > 0
+
+    @property
     def has_rank_wrappers(self) -> bool:
         """Whether another program starts the ranks, so that each has a launcher of its own."""
         return self.launcher == "horovodrun" and self.horovod.via != "distrain"

@@ -143,6 +143,27 @@ def test_compare_on_a_run_of_a_sweep_shows_its_group(
     in_app(runs_dir, steps)
 
 
+@pytest.mark.parametrize("is_script", [False, True])
+def test_the_stop_of_a_sweep_promises_checkpoints_only_where_they_are_written(
+    runs_dir: Path, make: Callable[..., RunBuilder], is_script: bool
+) -> None:
+    script = {"script": {"path": "train.py"}}
+    for name in ("lr-1", "lr-2"):
+        run = make(name, world=1, begun=not is_script, **(script if is_script else {}))
+        run.writer.set_state(group=GROUP)
+
+    async def steps(pilot: Pilot[None], app: DistrainApp) -> None:
+        await until(pilot, lambda: shows(app, "lr-2"))
+        await pilot.press("c")
+        await until(pilot, lambda: isinstance(app.screen, GroupScreen))
+        await pilot.press("s")
+        await until(pilot, lambda: isinstance(app.screen, ChoiceDialog))
+        assert shows(app, "Ctrl-C") is is_script
+        assert shows(app, "Stop with checkpoints") is not is_script
+
+    in_app(runs_dir, steps)
+
+
 def test_compare_with_a_filter_shows_the_group_only_if_all_its_runs_match(
     runs_dir: Path, sweep: list[RunBuilder], make: Callable[..., RunBuilder]
 ) -> None:

@@ -964,6 +964,16 @@ def test_the_stop_dialog_of_a_queued_run_does_not_mention_checkpoints(make: Make
     watch(run, scenario)
 
 
+def test_the_stop_dialog_promises_no_checkpoint_where_none_is_written(make: Make) -> None:
+    async def scenario(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
+        await pilot.press("s")
+        await until(pilot, lambda: isinstance(app.screen, ChoiceDialog), "asked")
+        assert "No checkpoint is written" in shown(app)
+        assert "Stop with a checkpoint" not in shown(app)
+
+    watch(make(**{"checkpoint.keep": 0}).steps(20), scenario)
+
+
 def test_a_new_theme_repaints_an_ended_run(make: Make) -> None:
     async def scenario(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
         table = screen.query_one(RankTable)

@@ -84,14 +84,23 @@ class SessionController:
                 stop = partial(group.stop, now=choice == "now")
                 self._in_thread(stop, f"stopping all runs of {group.name}")
 
+        configs = [run.record.config for run in group.runs]
+        gently = Answer("gently", "Stop", "warning", "y")
+        if all(config.saves_at_stop for config in configs):
+            how = "The others stop after the same step with a checkpoint"
+            gently = Answer("gently", "Stop with checkpoints", "warning", "c")
+        elif configs[0].is_script:
+            how = (
+                "The programs of the others are asked to stop if they call "
+                "distrain.should_stop(), and interrupted as by Ctrl-C otherwise"
+            )
+        else:
+            how = "The others stop; no checkpoint is written where checkpoint.keep is 0"
         text = (
-            f"{group.reason}. Runs in the queue are removed and never start. The others stop "
-            "after the same step with a checkpoint; “Stop now” ends them at once."
+            f"{group.reason}. Runs in the queue are removed and never start. {how}; "
+            "“Stop now” ends them at once."
         )
-        answers = [
-            Answer("gently", "Stop with checkpoints", "warning", "c"),
-            Answer("now", "Stop now", "error", "w"),
-        ]
+        answers = [gently, Answer("now", "Stop now", "error", "w")]
         self._app.push_screen(
             ChoiceDialog(f"Stop all runs of {group.name}?", text, answers), answer
         )
@@ -145,6 +154,12 @@ class SessionController:
             text = (
                 "Its program is asked to stop if it calls distrain.should_stop(), and interrupted "
                 "as by Ctrl-C otherwise. “Stop now” ends it at once."
+            )
+            return text, [Answer("gently", "Stop", "warning", "y"), now]
+        if isinstance(run, Run) and not run.record.config.saves_at_stop:
+            text = (
+                "Every rank stops after the same step. No checkpoint is written, because "
+                "checkpoint.keep is 0. “Stop now” ends the run at once."
             )
             return text, [Answer("gently", "Stop", "warning", "y"), now]
         text = (
