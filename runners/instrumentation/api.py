@@ -48,7 +48,7 @@ class ScriptRun:
     @property
     def dir(self) -> Path | None:
         """The folder of the run, in which the program may save its own files."""
-        if self._joined:
+        if self._joined and self._folder is None:
             return self._joined.folder
         if self._folder and "DISTRAIN_SCRIPT_FOLDER" in os.environ:
             try:
@@ -63,7 +63,7 @@ class ScriptRun:
     @property
     def id(self) -> str | None:
         """The id of the run, by which `distrain show` finds it."""
-        folder = self._joined.folder if self._joined else self._folder
+        folder = self._folder or (self._joined.folder if self._joined else None)
         return folder.name if folder else None
 
     def finish(self) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from distrain.runners.instrumentation.joining_reporter import JoiningReporter
-from distrain.runners.instrumentation.position import PROCESS_VARIABLE, RUN_VARIABLE, Position
+from distrain.runners.instrumentation.position import PROCESS_VARIABLE, Position
 from distrain.runners.instrumentation.rank_process import make_exit_failure, make_failure
 from distrain.runners.instrumentation.rank_session import RankSession
 from distrain.runners.instrumentation.requested_exit import RequestedExit
@@ -52,9 +52,8 @@ class JoinedRank:
 
     @property
     def folder(self) -> Path | None:
-        """The folder of the run, if it is known."""
-        folder = os.environ.get(RUN_VARIABLE)
-        return Path(folder) if folder else None
+        """The folder of a record that this process takes part in, if it is known."""
+        return None  # else the environment names the folder of the run
 
     def end_at_exit(self, end: Callable[[BaseException | None], None]) -> None:
         """Call `end` when the process exits, with the exception that ends it."""

@@ -10,6 +10,7 @@ import shlex
 import shutil
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -408,12 +409,15 @@ def test_a_script_runs_on_both_hosts(pair: Pair, program: str, restarts: int) ->
     pair.assert_nothing_left()
 
 
-def test_what_a_script_saves_stays_on_each_host_for_a_resumed_run(pair: Pair) -> None:
+@pytest.mark.parametrize("program", ["train.py", "./train.sh"])
+def test_what_a_script_saves_stays_on_each_host_for_a_resumed_run(pair: Pair, program: str) -> None:
     for host in (pair.first, pair.second):
         (host.folder / "train.py").write_text(SAVES_IN_RUN)
+        (host.folder / "train.sh").write_text(f"#!/bin/sh\n{sys.executable} train.py\n")
+        (host.folder / "train.sh").chmod(0o755)
     place = sets({"dist.nodes": 2, "devices": pair.devices})
     for words, expected in (
-        (("run", *place, "--name", "first", "train.py"), ["rank 0 begins", "rank 1 begins"]),
+        (("run", *place, "--name", "first", program), ["rank 0 begins", "rank 1 begins"]),
         (("resume", "first"), ["rank 0 continues from 0", "rank 1 continues from 1"]),
     ):
         run = pair.distrain(pair.first, RUN, *words)
