@@ -37,7 +37,7 @@ def execute(arguments: Namespace) -> int:
         from distrain.runners.cli import join
 
         return join.join_as_rank(config, arguments.runs_dir)
-    if config.dist.node_rank:
+    if config.dist.node_rank and not arguments.dry_run:
         from distrain.runners.cli import join
 
         return join.join_as_configured(config, arguments.runs_dir)

@@ -9,9 +9,11 @@ from unittest.mock import Mock
 
 import pytest
 
-from distrain.runners.cli import join
+from distrain.runners.cli import join, run
+from distrain.runners.cli.parser import parse
 from distrain.runners.cli.signals import Signals
 from distrain.runners.config.schema import RunConfig
+from distrain.runners.errors import ConfigError
 from distrain.runners.protocol.client import TOKEN_FILE_VARIABLE
 
 
@@ -29,6 +31,14 @@ def test_hosts_on_one_machine_meet_although_its_name_means_the_loopback_interfac
     dist = {"nodes": 2, "node_rank": 1, "rendezvous": "node:4711"}
     join.join_as_configured(RunConfig.from_dict({"launcher": "torchrun", "dist": dist}), None)
     assert joining.call_args.args[1] == "tcp:10.0.0.5:4711"
+
+
+def test_a_dry_run_does_not_join(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(join, "join_as_configured", Mock())
+    changes = [f"--set=dist.{key}" for key in ("nodes=2", "rendezvous=h:4711", "node_rank=1")]
+    with pytest.raises(ConfigError, match="a host that joins keeps no record"):
+        run.execute(parse(["run", "ddp", "--devices=cpu:1", "--dry-run", *changes]))
+    join.join_as_configured.assert_not_called()
 
 
 @pytest.mark.parametrize(
