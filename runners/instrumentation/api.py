@@ -48,9 +48,9 @@ class ScriptRun:
     @property
     def dir(self) -> Path | None:
         """The folder of the run, in which the program may save its own files."""
-        if self._joined and self._folder is None:
-            return self._joined.folder
-        if self._folder and "DISTRAIN_SCRIPT_FOLDER" in os.environ:
+        if self._folder is None:
+            return self._joined.folder if self._joined else None
+        if "DISTRAIN_SCRIPT_FOLDER" in os.environ:
             try:
                 self._folder.mkdir(parents=True, exist_ok=True)
             except OSError as error:
