@@ -304,6 +304,9 @@ def test_advice_fits_the_failure() -> None:
     silent = RunError(rank=0, type="Exit", message="exited with code 3 without reporting an error")
     assert "traceback" not in advice_for(silent)
     assert "train." not in advice_for(memory, is_script=True)
+    port = RunError(rank=0, type="DistNetworkError", message="port 29500: Address already in use")
+    assert "another port will be chosen" in advice_for(port)
+    assert "will be chosen" not in advice_for(port, is_script=True), "it chooses its port itself"
 
 
 def test_the_place_of_a_failure_is_the_last_line_of_the_users_code() -> None:

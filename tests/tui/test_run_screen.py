@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec import structs
 from textual import events
 from textual.pilot import Pilot
 from textual.widgets import Input
@@ -339,6 +340,29 @@ def test_the_failure_card_says_each_fact_once_and_marks_the_culprit(
         assert all("dim" in each and "bold red" not in each for each in styles[1:])
 
     watch(run, scenario, size)
+
+
+@pytest.mark.parametrize("observed", [False, True])
+def test_the_card_of_a_script_states_nothing_about_its_checkpoints(
+    observed: bool, make: Make
+) -> None:
+    """They are its own, and a program that distrain did not start cannot be started again."""
+    run = make(script=SCRIPT).steps(12)
+    plan = structs.replace(Record(run.dir).state.plan, observed=observed)
+    error = RunError(rank=0, type="ValueError", message="a bad label", step=12)
+    run.end("failed", reason="rank 0: a bad label", error=error, plan=plan)
+
+    async def scenario(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
+        text = " ".join(shown(app).split())
+        assert "no checkpoint was written" not in text
+        assert ("then r reruns" in text) is not observed
+        assert ("r Rerun" in text) is not observed
+        assert ("R starts the script again" in text) is not observed
+        assert ("distrain did not start the program" in text) is observed
+        reason = "distrain did not start the program." if observed else ""
+        assert screen.obstacle("run.resume") == screen.obstacle("run.rerun") == reason
+
+    watch(run, scenario)
 
 
 def test_without_a_traceback_the_card_shows_the_end_of_the_log_without_repeating_itself(

@@ -74,8 +74,12 @@ _ADVICE = (
         "set data.workers = 0 to see the error of the dataset itself",
         "set num_workers=0 to see the error of the dataset itself",
     ),
-    _Advice(("SupervisorLost",), "resume the run from its last checkpoint"),
-    _Advice(("address already in use",), "launch again: another port will be chosen"),
+    _Advice(("SupervisorLost",), "start the run again"),
+    _Advice(
+        ("address already in use",),
+        "launch again: another port will be chosen",
+        "end the program that has the port, or let the script choose another one",
+    ),
     _Advice(
         ("NCCL",),
         "set NCCL_DEBUG=INFO to log more, or dist.backend = gloo to avoid NCCL",
@@ -83,6 +87,8 @@ _ADVICE = (
     ),
 )
 _GENERAL = "read the traceback in the log ({run.logs}), fix the cause, then {run.rerun} reruns"
+# Of a program that distrain did not start, whose output it does not have.
+_OBSERVED = "read what the program has printed, fix the cause, then start it again yourself"
 _FRAME = re.compile(
     r"^[ |+]*(?:\[\w+\]: +)?File \"(?P<file>.+)\", line (?P<line>\d{1,9})"
     r"(?:, in (?P<function>.+))?$"
@@ -109,6 +115,7 @@ class FailureDetails(NamedTuple):
     """Why a run failed, where in the code, and whether it can resume.
 
     Without a `place`, `log_lines` are the last ones of the log that explains the failure.
+    `is_observed`: distrain did not start the program.
     """
 
     error: RunError
@@ -116,6 +123,7 @@ class FailureDetails(NamedTuple):
     log_lines: Sequence[Text]
     can_resume: bool
     is_script: bool = False
+    is_observed: bool = False
 
 
 def read_failure(record: Record) -> FailureDetails | None:
@@ -132,8 +140,10 @@ def read_failure(record: Record) -> FailureDetails | None:
         place = find_place(trace, cwd)
         if place is None:
             log_lines = [line for line in lines if not repeats(line.plain, error)][-LOG_LINES:]
-    can_resume = bool(record.resumes_from)
-    return FailureDetails(error, place, log_lines, can_resume, record.config.is_script)
+    is_script = record.config.is_script
+    is_observed = state.plan is not None and state.plan.observed
+    can_resume = not is_observed if is_script else bool(record.resumes_from)
+    return FailureDetails(error, place, log_lines, can_resume, is_script, is_observed)
 
 
 def find_place(traceback: str, cwd: str = "") -> CodePlace | None:
@@ -169,10 +179,12 @@ def repeats(line: str, error: RunError) -> bool:
     return bool(text) and (text in message or (bool(message) and message in text))
 
 
-def advice_for(error: RunError, is_script: bool = False) -> str:
+def advice_for(error: RunError, is_script: bool = False, is_observed: bool = False) -> str:
     """Return what to try after an error. The text may contain ids of keys: "{run.logs}"."""
     text = f"{error.type} {error.message}".lower()
+    found = _GENERAL
     for advice in _ADVICE:
         if all(word.lower() in text for word in advice.words):
-            return (is_script and advice.for_scripts) or advice.text
-    return _GENERAL
+            found = (is_script and advice.for_scripts) or advice.text
+            break
+    return _OBSERVED if is_observed and "{run.logs}" in found else found

@@ -288,7 +288,7 @@ class RunScreen(LinkedPlotsScreen):
         if not self._restart_key:
             return super().offers(binding)
         if binding.id == self._restart_key:
-            return not self.distrain.readonly
+            return not (self.distrain.readonly or self.run.is_observed)
         return binding.id != "run.stop" and super().offers(binding)
 
     def obstacle(self, id: str) -> str:
@@ -297,7 +297,9 @@ class RunScreen(LinkedPlotsScreen):
             return "The run has ended."
         if id == "run.resume" and state and state.live:
             return "The run has not ended."
-        if id == "run.resume" and not self.run.record.resumes_from:
+        if id in ("run.resume", "run.rerun") and self.run.is_observed:
+            return "distrain did not start the program."
+        if id == "run.resume" and not (self._is_script or self.run.record.resumes_from):
             return "The run has no checkpoint."
         if id in ("run.fold", "run.folds") and not any(table.folds for table in self._tables):
             return "All rows are shown already."

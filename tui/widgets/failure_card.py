@@ -63,11 +63,20 @@ def card(failure: FailureDetails, without_log: bool, insert_keys: Callable[[str]
             line = line.copy()
             line.stylize("dim")
             text.append("\n  ").append_text(line)
-    advice = insert_keys(advice_for(error, failure.is_script))
+    advice = insert_keys(advice_for(error, failure.is_script, failure.is_observed))
     text.append("\ntry: ", "bold").append(advice)
-    notes = ["no checkpoint was written"]
-    if failure.can_resume:
-        notes = ["{run.resume} resumes from the last checkpoint"]
+    notes = [_describe_resume(failure)]
     if error.secondary:
         notes.insert(0, f"taken down with it: {formatting.ranks(error.secondary)}")
     return text.append(f"\n{insert_keys(' · '.join(notes))}", "dim")
+
+
+def _describe_resume(failure: FailureDetails) -> str:
+    """Return from where a resumed run continues; distrain does not know what a script has saved."""
+    if failure.is_observed:
+        return "distrain did not start the program"
+    if failure.is_script:
+        return "{run.resume} starts the script again, which may load its own checkpoint"
+    if failure.can_resume:
+        return "{run.resume} resumes from the last checkpoint"
+    return "no checkpoint was written"
