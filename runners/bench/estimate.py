@@ -27,11 +27,11 @@ def estimate_remaining(
 ) -> RemainingTime | None:
     """Return how long a live bench still takes, or one that has not started in total.
 
-    `rounds` is the result of `estimate_rounds`, if it is known already. None if steps are measured
-    and no run has shown how long they take.
+    `rounds` is the result of `estimate_rounds`, if it is known already. None if steps are measured,
+    or the time to a target, and no run has shown how long they take.
     """
     rules = definition.rules
-    if rules.steps is not None and not state.measurements:
+    if _is_length_open(definition) and not state.measurements:
         return None
     if rounds is None:
         rounds = estimate_rounds(definition, state)
@@ -63,10 +63,17 @@ def estimate_rounds(definition: Definition, state: BenchState) -> int:
     return ceil(done * (width / rules.precision) ** 2)
 
 
+def _is_length_open(definition: Definition) -> bool:
+    """Return whether the rules do not say how long a run takes."""
+    return definition.rules.steps is not None or definition.target is not None
+
+
 def _run_duration(name: str, definition: Definition, state: BenchState) -> float:
     if name in state.excluded:
         return 0.0
     durations = [each.duration_s for each in state.measurements if each.candidate == name]
+    if not durations and _is_length_open(definition):
+        durations = [each.duration_s for each in state.measurements]
     if not durations:
         return OVERHEAD_S + definition.rules.seconds
     return median(durations)

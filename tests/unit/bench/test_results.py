@@ -11,6 +11,7 @@ from distrain.runners.analysis.comparison.descriptions import result_cells
 from distrain.runners.analysis.comparison.model import Comparison
 from distrain.runners.bench.definition import Definition, Target
 from distrain.runners.bench.estimate import estimate_remaining
+from distrain.runners.bench.progress import describe_plan
 from distrain.runners.bench.results import compare, widest_interval
 from distrain.runners.bench.state import BenchState, CurrentRun, Measurement
 from distrain.runners.config.planning import plan_here
@@ -151,6 +152,16 @@ def test_the_duration_is_estimated_before_the_start() -> None:
     expected = estimate_remaining(BOTH, BenchState(bench_id="", created=0.0))
     assert expected.least == pytest.approx(7 * 2 * 13)
     assert expected.most == pytest.approx(20 * 2 * 13)
+
+
+def test_the_duration_of_runs_to_a_target_is_unknown_until_one_has_ended() -> None:
+    made = bench.make(BOTH.configs, {}, Target(metric="top1", value=0.95))
+    assert estimate_remaining(made, BenchState(bench_id="", created=0.0)) is None
+    assert describe_plan(made).endswith("until each ratio is known within ±2 %")
+    first = state({"single": []}, made, measurements=[measured("single", 1, 100.0)], rounds=0)
+    found = estimate_remaining(made, first)
+    assert found is not None
+    assert found.most == pytest.approx(20 * 2 * 10)
 
 
 def test_the_remaining_time_follows_from_the_duration_of_runs() -> None:
