@@ -125,7 +125,9 @@ class Rounds:
             if done >= rules.min_rounds:
                 width = widest_interval(self.definition, self.state)
                 if width <= rules.precision:
-                    return f"every ratio is known within ±{100 * rules.precision:g} %"
+                    alone, *others = self._included()
+                    figure = "every ratio" if others else f"the rate of {alone}"
+                    return f"{figure} is known within ±{100 * rules.precision:g} %"
             self._run_round(done + 1)
             self._set_state(rounds=done + 1)
             self._check_what_scripts_declare()
