@@ -397,4 +397,6 @@ def test_the_estimated_time_is_that_of_a_past_run_scaled_by_samples() -> None:
     preview = a_preview(2)._replace(past=past)  # 20 epochs, the run before had 10
     assert preview.seconds == pytest.approx(4 + 20)
     assert launch_preview.estimated_time(preview) == "~24.0 s (based on ddp-x7k2)"
+    limited = a_preview(2, **{"train.epochs": 20, "train.max_time_s": 7.0})._replace(past=past)
+    assert launch_preview.estimated_time(limited) == "~11.0 s (based on ddp-x7k2)"
     assert "no similar run" in launch_preview.estimated_time(a_preview(2))

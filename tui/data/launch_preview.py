@@ -82,7 +82,10 @@ class LaunchPreview(NamedTuple):
             self.samples % train.batch_size if train.drop_last else 0
         )
         share = (full * samples_of_epoch + rest * train.batch_size) / self.past.samples
-        return self.past.startup_s + share * self.past.training_s
+        training_s = share * self.past.training_s
+        if train.max_time_s is not None:
+            training_s = min(training_s, train.max_time_s)
+        return self.past.startup_s + training_s
 
 
 class PreviewBuilder:
