@@ -34,9 +34,10 @@ class VerifyTable(TextPane):
     """Shows the entries of a verification."""
 
     HELP = (
-        "Each preset trains three steps, and one plain PyTorch process trains the same steps. "
-        "Gradients, weights and buffers are compared after each step. The error is that of the "
-        "first difference; without differences, of the tensor that is nearest to its limit."
+        "Each preset trains 20 steps. One plain PyTorch process computes the first three, the last "
+        "and random ones between, whose gradients, weights and buffers are compared. The error is "
+        "that of the first difference; without differences, of the tensor that is nearest to its "
+        "limit."
     )
     fixed = 1
 
