@@ -988,6 +988,19 @@ def test_the_stop_dialog_of_a_queued_run_does_not_mention_checkpoints(make: Make
     watch(run, scenario)
 
 
+def test_the_stop_dialog_promises_no_checkpoint_before_all_hosts_have_joined(make: Make) -> None:
+    run = make(hosts=["one", "two"])
+    run.writer.set_state(status="starting", waiting_for=["1 of 2 hosts to join"])
+
+    async def scenario(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
+        await pilot.press("s")
+        await until(pilot, lambda: isinstance(app.screen, ChoiceDialog), "asked")
+        assert "ends before it has begun to train" in shown(app)
+        assert "checkpoint" not in shown(app)
+
+    watch(run, scenario)
+
+
 def test_the_stop_dialog_promises_no_checkpoint_where_none_is_written(make: Make) -> None:
     async def scenario(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
         await pilot.press("s")
