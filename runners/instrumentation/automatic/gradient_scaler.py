@@ -20,11 +20,11 @@ def install() -> None:
 
     @functools.wraps(step)
     def observe(scaler: GradScaler, /, optimizer: Any, *args: Any, **options: Any) -> Any:
-        before = optimizers.finished_steps
+        before = optimizers.count_finished()
         result = step(scaler, optimizer, *args, **options)
         if get_ident() == hooked.thread and scaler.is_enabled():
             try:
-                _note(scaler, optimizer, has_stepped=optimizers.finished_steps > before)
+                _note(scaler, optimizer, has_stepped=optimizers.count_finished() > before)
             except Exception:
                 problems.print_first()
         return result

@@ -46,30 +46,51 @@ _counted_steps = 0  # steps of the run at that time
 finished_steps = 0  # of all optimizers
 _has_unseen_steps = False  # of other threads, or while nothing is observed
 _has_optimizer = False  # one was made
-_makes_state = False  # torch steps an optimizer without gradients, so that it has a state
+_held: list[Optimizer] | None = None  # that have stepped within a function of a library
 
 
 def install() -> None:
     register_optimizer_step_post_hook(_after_step)
     wrapt.register_post_import_hook(_wrap_state, "torch.distributed.checkpoint.state_dict")
+    wrapt.register_post_import_hook(_wrap_engine, "deepspeed.runtime.engine")
 
 
 def _wrap_state(module: Any) -> None:
     """Leave out the steps by which torch makes the state that a checkpoint is loaded into."""
-    make_state = getattr(module, "_init_optim_state", None)
-    if make_state is None:  # another version of torch
+    _hold_steps(module, "_init_optim_state", count_one=False)
+
+
+def _wrap_engine(module: Any) -> None:
+    """Count a step of DeepSpeed once, which may step the optimizer for each parameter group.
+
+    Those by which it makes the state of the optimizer are left out.
+    """
+    engine = getattr(module, "DeepSpeedEngine", None)
+    _hold_steps(engine, "_configure_optimizer", count_one=False)
+    _hold_steps(engine, "_take_model_step", count_one=True)
+
+
+def _hold_steps(owner: Any, name: str, *, count_one: bool) -> None:
+    """Let the steps of optimizers within a function count as one step, or not at all."""
+    function = getattr(owner, name, None)
+    if function is None:  # another version of the library
         return
 
-    @functools.wraps(make_state)
+    @functools.wraps(function)
     def observe(*arguments: Any, **options: Any) -> Any:
-        global _makes_state
-        _makes_state = get_ident() == hooked.thread
+        global _held
+        if get_ident() != hooked.thread:
+            return function(*arguments, **options)
+        outer = _held
+        _held = held = list[Optimizer]()
         try:
-            return make_state(*arguments, **options)
+            return function(*arguments, **options)
         finally:
-            _makes_state = False
+            _held = outer
+            if count_one and held:
+                _after_step(held[0], (), {})
 
-    module._init_optim_state = observe
+    setattr(owner, name, observe)
 
 
 def attach(session: RankSession) -> None:
@@ -86,7 +107,8 @@ def _after_step(optimizer: Any, arguments: Any, options: Any) -> None:
     if get_ident() != hooked.thread:
         _has_unseen_steps = True
         return
-    if _makes_state:
+    if _held is not None:
+        _held.append(optimizer)
         return
     if _usual() is not optimizer and _may_nest(optimizer.__class__) and _is_nested(optimizer):
         return
@@ -180,6 +202,11 @@ def _steps_in_a_row(optimizer: Optimizer) -> int:
         _counted_steps = hooked.loop.steps
     _missed_steps[optimizer] = steps = _missed_steps.get(optimizer, 0) + 1
     return steps
+
+
+def count_finished() -> int:
+    """Return how many steps all optimizers have finished, also within a function of a library."""
+    return finished_steps + len(_held or ())
 
 
 def is_counted(optimizer: Optimizer) -> bool:

@@ -124,6 +124,36 @@ SCRIPTS = {
         """,
         Expected(6, 24),
     ),
+    "an engine of DeepSpeed, which steps once to make a state, and then for each group": (
+        """
+        import types, wrapt
+        class DeepSpeedEngine:
+            def __init__(self):
+                self._configure_optimizer()
+            def _configure_optimizer(self):
+                optimizer.step()
+            def _take_model_step(self):
+                groups = optimizer.param_groups
+                for group in groups:
+                    optimizer.param_groups = [group]
+                    scaler.step(optimizer)
+                    scaler.update()
+                optimizer.param_groups = groups
+        module = types.ModuleType("deepspeed.runtime.engine")
+        module.DeepSpeedEngine = DeepSpeedEngine
+        wrapt.notify_module_loaded(module)
+        groups = [{"params": [model.weight]}, {"params": [model.bias], "lr": 0.2}]
+        optimizer = torch.optim.SGD(groups, lr=0.1)
+        scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+        engine = DeepSpeedEngine()
+        for number, batch in enumerate(loader(), 1):
+            scaler.scale(loss_of(model, batch)).backward()
+            if number % 2 == 0:
+                engine._take_model_step()
+                optimizer.zero_grad()
+        """,
+        Expected(3, 24),
+    ),
     "a gradient scaler": (
         """
         scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
@@ -499,6 +529,8 @@ def test_phases_and_rate(found: dict[str, dict[str, Any]]) -> None:
     assert (plain["lr"], plain["sources"]["lr"]) == (0.1, "parameter group 0 of SGD")
     assert {*plain["missing"]} == {"comm", "values"}
     assert found["an optimizer after another one"]["lr"] == 0.25
+    engine = "an engine of DeepSpeed, which steps once to make a state, and then for each group"
+    assert found[engine]["lr"] == 0.1
     assert "forward" in found["a closure"]["phases"]
     threaded = found["a loader that is read in a thread"]
     assert threaded["phases"] == ["backward", "optimizer"]
