@@ -68,6 +68,15 @@ class Group:
     def is_live(self) -> bool:
         return any(run.is_live for run in self.runs)
 
+    def live_configs(self) -> list[RunConfig]:
+        """Return the configs of the live runs, without those that cannot be read."""
+        configs = []
+        for run in self.runs:
+            if run.is_live:
+                with suppress(DistrainError):
+                    configs.append(run.record.config)
+        return configs
+
     def recover(self) -> bool:
         """Recover every run that needs it; return whether there was one. Raises DistrainError."""
         recovered = [run.recover() for run in self.runs]  # all of them

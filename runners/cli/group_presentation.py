@@ -83,12 +83,12 @@ class GroupPresentation:
         }
 
     def describe_stop(self, now: bool) -> str:
-        configs = [run.record.config for run in self._group.runs]
+        configs = self._group.live_configs()
         if now:
             how = "end at once"
-        elif all(config.saves_at_stop for config in configs):
+        elif configs and all(config.saves_at_stop for config in configs):
             how = "stop with a checkpoint"
-        elif configs[0].is_script:
+        elif any(config.is_script for config in configs):
             how = "are asked to stop, or else interrupted as by Ctrl-C"
         else:
             how = "stop; no checkpoint is written where checkpoint.keep is 0"

@@ -84,12 +84,12 @@ class SessionController:
                 stop = partial(group.stop, now=choice == "now")
                 self._in_thread(stop, f"stopping all runs of {group.name}")
 
-        configs = [run.record.config for run in group.runs]
+        configs = group.live_configs()
         gently = Answer("gently", "Stop", "warning", "y")
-        if all(config.saves_at_stop for config in configs):
+        if configs and all(config.saves_at_stop for config in configs):
             how = "The others stop after the same step with a checkpoint"
             gently = Answer("gently", "Stop with checkpoints", "warning", "c")
-        elif configs[0].is_script:
+        elif any(config.is_script for config in configs):
             how = (
                 "The programs of the others are asked to stop if they call "
                 "distrain.should_stop(), and interrupted as by Ctrl-C otherwise"

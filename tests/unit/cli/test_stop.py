@@ -34,3 +34,14 @@ def test_a_checkpoint_is_promised_only_where_one_is_written(
     assert present(run).describe_stop(now=False) == of_a_run
     group = Group("20261124-120000-sweep-ab12", [run])
     assert present(group).describe_stop(now=False).startswith(f"its runs {of_a_group}")
+
+
+def test_runs_of_a_group_stop_though_the_config_of_one_cannot_be_read(tmp_path: Path) -> None:
+    runs = [Run(Record(RunBuilder(tmp_path, name, world=1).dir)) for name in ("a", "b")]
+    group = present(Group("20261124-120000-sweep-ab12", runs))
+    (runs[1].dir / "config.toml").write_text("strategy = [")
+    assert group.describe_stop(now=True).startswith("its runs end at once")
+    assert group.describe_stop(now=False).startswith("its runs stop with a checkpoint")
+    (runs[0].dir / "config.toml").unlink()
+    unread = present(Group("20261124-120000-sweep-ab12", [Run(Record(run.dir)) for run in runs]))
+    assert unread.describe_stop(now=False).startswith("its runs stop; no checkpoint is written")
