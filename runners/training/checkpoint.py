@@ -67,13 +67,8 @@ class Checkpoints:
         self._make_folder()
         path = self._folder / f"step-{content['step']:08d}.pt"
         partial = path.with_suffix(".partial")
-        try:
-            with partial.open("wb") as file:
-                write(file, {"format": FORMAT, **content})
-                os.fsync(file.fileno())
-        except BaseException:
-            partial.unlink(missing_ok=True)  # the disk may be full because of it
-            raise
+        with _new_file(partial) as file:
+            write(file, {"format": FORMAT, **content})
         partial.rename(path)
         # `best.pt` first: after a kill in between, the next process starts from `last.pt`.
         if best:
@@ -105,7 +100,8 @@ class Checkpoints:
         try:
             partial.symlink_to(target)
         except OSError:  # not every file system has links
-            shutil.copyfile(self._folder / target, partial)
+            with (self._folder / target).open("rb") as source, _new_file(partial) as file:
+                shutil.copyfileobj(source, file)
         partial.rename(self._folder / name)
 
     def _prune(self, last: Path) -> None:
@@ -119,6 +115,18 @@ class Checkpoints:
         for path in (*files, *self._folder.glob("*.partial")):
             if path not in kept and path.name != self._best:
                 path.unlink()
+
+
+@contextlib.contextmanager
+def _new_file(path: Path) -> Iterator[BinaryIO]:
+    """Open a file that is on disk afterwards, or was deleted because it could not be written."""
+    try:
+        with path.open("wb") as file:
+            yield file
+            os.fsync(file.fileno())
+    except BaseException:
+        path.unlink(missing_ok=True)  # the disk may be full because of it
+        raise
 
 
 def write(file: BinaryIO, content: dict[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import random
 import shutil
 import signal
@@ -212,6 +213,20 @@ def test_a_later_process_keeps_the_best_of_the_previous_one(
     assert load(str(tmp_path / "best.pt"))["step"] == 1
     after.save(content(4), best=True)
     assert names(tmp_path) == ["best.pt", "last.pt", "step-00000004.pt"]
+
+
+def test_a_copy_that_fills_the_disk_is_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def copy(source: Any, target: Any) -> None:
+        target.write(source.read(10))
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "symlink_to", Mock(side_effect=PermissionError))
+    monkeypatch.setattr(shutil, "copyfileobj", copy)
+    with pytest.raises(OSError, match="No space left on device"):
+        Checkpoints(tmp_path, keep=1).save(content(1), best=False)
+    assert names(tmp_path) == ["step-00000001.pt"]
 
 
 def test_a_later_step_of_a_killed_process_is_deleted(tmp_path: Path) -> None:
