@@ -14,7 +14,6 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from distrain.runners import formatting
-from distrain.runners.cli.run_presentation import STOP, STOP_NOW
 from distrain.runners.cli.signals import Signals
 from distrain.runners.cli.terminal import print_message
 from distrain.runners.config.constraints import scheduler_problems
@@ -208,9 +207,9 @@ class JoiningProcess:
             self._process.terminate()
             return
         if number == 1:
-            _print_event("distrain", f"stopping: {STOP}; Ctrl-C again ends it at once")
+            _print_event("distrain", "stopping the run on all hosts; Ctrl-C again ends it at once")
         else:
-            _print_event("distrain", f"stopping: {STOP_NOW}; Ctrl-C again only leaves")
+            _print_event("distrain", "ending the run at once; Ctrl-C again only leaves")
         try:
             send_to_supervisor(
                 self._supervisor, Stop(now=number > 1), token=read_token(self._token_file)

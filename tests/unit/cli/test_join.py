@@ -56,3 +56,19 @@ def test_a_host_stays_in_the_run_when_its_terminal_is_closed(
         joining = join.JoiningProcess(command, "", "", Path())
         with joining._process:
             assert joining.follow(signals) == code
+
+
+def test_ctrl_c_on_a_joined_host_promises_no_checkpoint(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The run may be of a script, or keep none: the command does not know its config."""
+    monkeypatch.setattr(join, "send_to_supervisor", sent := Mock())
+    monkeypatch.setattr(join, "read_token", Mock())
+    joining = join.JoiningProcess(["platform"], "", "", Path())
+    joining._event = "training"
+    joining._interrupt(1)
+    joining._process.communicate()
+    sent.assert_called_once()
+    printed = "".join(capsys.readouterr())
+    assert "stopping the run on all hosts" in printed
+    assert "checkpoint" not in printed
