@@ -134,7 +134,7 @@ class Run:
         supervisor_requests.wait_until_gone(self.record)
 
     def stop(self, now: bool = False) -> None:
-        """Ask the run to stop with a checkpoint, or with `now` to end at once, and return.
+        """Ask the run to stop, a preset with a checkpoint, or with `now` to end at once; return.
 
         A queued run leaves the queue and never starts. Raises DistrainError if the run has ended,
         is still starting, or does not answer, or if distrain did not start its program, which

@@ -23,7 +23,7 @@ def address_of(state: RunState) -> str:
 
 
 def stop(record: Record, now: bool) -> None:
-    """Ask a run to stop with a checkpoint, or with `now` to end at once, and return.
+    """Ask a run to stop, a preset with a checkpoint, or with `now` to end at once; return.
 
     Raises DistrainError if it has ended, is still starting, does not answer or cannot be stopped.
     """

@@ -24,7 +24,7 @@ GROUPS: dict[str, list[Command]] = {
     "train": [
         Command(
             "run",
-            "start a preset or a script and follow it; Ctrl-C stops it, a preset with a checkpoint",
+            "start a preset or a script and follow it; Ctrl-C stops it (presets save a checkpoint)",
             options.add_run_arguments,
             "distrain run ddp\n"
             "distrain run train.py --lr 0.1\n"
@@ -60,7 +60,7 @@ GROUPS: dict[str, list[Command]] = {
         ),
         Command(
             "stop",
-            "stop a run: of a preset, all ranks at the same step with a checkpoint",
+            "stop a run; a preset saves a checkpoint, after the same step on all ranks",
             options.add_stop_arguments,
             "distrain stop latest --wait\ndistrain stop quick --now\ndistrain stop ddp-sweep",
         ),

@@ -137,7 +137,7 @@ def add_join_arguments(parser: ArgumentParser) -> None:
         help="number of this host, from 1 (default: the next free number)",
     )
     parser.add_argument(
-        "--runs-dir", metavar="DIR", help="where a script saves its files on this host, by run"
+        "--runs-dir", metavar="DIR", help="folder of all runs, where a script saves on this host"
     )
 
 

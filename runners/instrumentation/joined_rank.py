@@ -52,8 +52,8 @@ class JoinedRank:
 
     @property
     def folder(self) -> Path | None:
-        """The folder of a record that this process takes part in, if it is known."""
-        return None  # else the environment names the folder of the run
+        """The folder of the record that this process has begun, if it is known."""
+        return None
 
     def end_at_exit(self, end: Callable[[BaseException | None], None]) -> None:
         """Call `end` when the process exits, with the exception that ends it."""
