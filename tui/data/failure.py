@@ -112,7 +112,7 @@ class CodePlace(NamedTuple):
 
 
 class FailureDetails(NamedTuple):
-    """Why a run failed, where in the code, and whether it can resume.
+    """Why a run failed, where in the code, and whether distrain has a checkpoint to resume from.
 
     Without a `place`, `log_lines` are the last ones of the log that explains the failure.
     `is_observed`: distrain did not start the program.
@@ -121,7 +121,7 @@ class FailureDetails(NamedTuple):
     error: RunError
     place: CodePlace | None
     log_lines: Sequence[Text]
-    can_resume: bool
+    has_checkpoint: bool
     is_script: bool = False
     is_observed: bool = False
 
@@ -142,8 +142,8 @@ def read_failure(record: Record) -> FailureDetails | None:
             log_lines = [line for line in lines if not repeats(line.plain, error)][-LOG_LINES:]
     is_script = record.config.is_script
     is_observed = state.plan is not None and state.plan.observed
-    can_resume = not is_observed if is_script else bool(record.resumes_from)
-    return FailureDetails(error, place, log_lines, can_resume, is_script, is_observed)
+    has_checkpoint = bool(record.resumes_from)
+    return FailureDetails(error, place, log_lines, has_checkpoint, is_script, is_observed)
 
 
 def find_place(traceback: str, cwd: str = "") -> CodePlace | None:

@@ -77,6 +77,6 @@ def _describe_resume(failure: FailureDetails) -> str:
         return "distrain did not start the program"
     if failure.is_script:
         return "{run.resume} starts the script again, which may load its own checkpoint"
-    if failure.can_resume:
+    if failure.has_checkpoint:
         return "{run.resume} resumes from the last checkpoint"
     return "no checkpoint was written"
