@@ -10,7 +10,7 @@ from distrain.runners.protocol.events import GroupCollectives
 
 Collectives = Mapping[int, list[GroupCollectives]]  # of each rank that has answered
 
-UNEVEN = ("all_to_all", "gather", "scatter")  # ranks may call them with tensors of other sizes
+UNEVEN = ("all_to_all", "gather", "scatter")  # tensors may differ between ranks
 
 
 def pending_of(groups: list[GroupCollectives]) -> GroupCollectives | None:

@@ -35,9 +35,9 @@ class VerifyTable(TextPane):
 
     HELP = (
         "Each preset trains 20 steps. One plain PyTorch process computes the first three, the last "
-        "and random ones between, whose gradients, weights and buffers are compared. The error is "
-        "that of the first difference; without differences, of the tensor that is nearest to its "
-        "limit."
+        "and some random steps in between. Their gradients, weights and buffers are compared. The "
+        "error is that of the first difference; without differences, of the tensor that is nearest "
+        "to its limit."
     )
     fixed = 1
 
