@@ -975,27 +975,23 @@ def test_a_maximized_pane_keeps_the_focus_and_escape_closes_its_input_first(
     watch(make().steps(20), scenario)
 
 
-def test_the_stop_dialog_of_a_queued_run_does_not_mention_checkpoints(make: Make) -> None:
+@pytest.mark.parametrize(
+    ("status", "waiting_for", "text"),
+    [
+        ("queued", "GPU 0: another run", "removed from the queue"),
+        ("starting", "1 of 2 hosts to join", "ends before it has begun to train"),
+    ],
+)
+def test_the_stop_dialog_of_a_waiting_run_does_not_mention_checkpoints(
+    make: Make, status: str, waiting_for: str, text: str
+) -> None:
     run = make()
-    run.writer.set_state(status="queued", waiting_for=["GPU 0: another run"])
+    run.writer.set_state(status=status, waiting_for=[waiting_for])
 
     async def scenario(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
         await pilot.press("s")
         await until(pilot, lambda: isinstance(app.screen, ChoiceDialog), "asked")
-        assert "removed from the queue" in shown(app)
-        assert "checkpoint" not in shown(app)
-
-    watch(run, scenario)
-
-
-def test_the_stop_dialog_promises_no_checkpoint_before_all_hosts_have_joined(make: Make) -> None:
-    run = make(hosts=["one", "two"])
-    run.writer.set_state(status="starting", waiting_for=["1 of 2 hosts to join"])
-
-    async def scenario(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
-        await pilot.press("s")
-        await until(pilot, lambda: isinstance(app.screen, ChoiceDialog), "asked")
-        assert "ends before it has begun to train" in shown(app)
+        assert text in shown(app)
         assert "checkpoint" not in shown(app)
 
     watch(run, scenario)

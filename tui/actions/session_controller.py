@@ -152,7 +152,7 @@ class SessionController:
             return text, [Answer("gently", "Ask it to stop", "warning", "y")]
         if isinstance(run, Run) and run.record.state.waiting_for:  # for hosts to join
             text = "It ends before it has begun to train."
-            return text, [Answer("now", "Stop", "warning", "y")]
+            return text, [Answer("gently", "Stop", "warning", "y")]  # they may join meanwhile
         if isinstance(run, Run) and run.record.config.is_script:
             text = (
                 "Its program is asked to stop if it calls distrain.should_stop(), and interrupted "
