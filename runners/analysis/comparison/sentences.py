@@ -42,7 +42,8 @@ def describe_fastest(
 ) -> list[str]:
     """Return one sentence that names the fastest candidate and those not significantly slower.
 
-    Empty if fewer than two have a rate.
+    Empty if fewer than two have a rate. Where too little was measured of another one, which may be
+    faster, it names those that are compared.
     """
     rated = [candidate for candidate in candidates if candidate.rate is not None]
     if len(rated) < 2:
@@ -60,7 +61,9 @@ def describe_fastest(
         highest = f"{fastest.name} (the highest median)"
         return [f"{NO_DIFFERENCE} between {highest} and any of {join_names(similar)}"]
     rate = formatting.rate(fastest.rate.value if fastest.rate else None, unit)
-    sentence = f"fastest: {fastest.name} with {rate} (median)"
+    is_partial = any(each.rates and each.rate is None for each in candidates)
+    among = f" of {join_names([each.name for each in rated])}" if is_partial else ""
+    sentence = f"fastest{among}: {fastest.name} with {rate} (median)"
     if similar:
         sentence += f"; {NO_DIFFERENCE} to {join_names(similar)}"
     return [sentence]

@@ -47,6 +47,14 @@ def test_the_fastest_is_named_with_those_not_significantly_slower() -> None:
     assert sentence == ("fastest: c with 8,975 samples/s (median); no significant difference to b")
 
 
+def test_the_fastest_is_one_of_those_of_which_enough_was_measured() -> None:
+    short = candidate("a", 9900, rates=[9900.0, 9910.0], rate=None)
+    (sentence,) = sentences.describe_fastest(
+        [short, candidate("b", 9000), candidate("c", 5000)], ratio
+    )
+    assert sentence == "fastest of b and c: b with 8,955 samples/s (median)"
+
+
 def test_equal_candidates_have_no_fastest() -> None:
     (sentence,) = sentences.describe_fastest([candidate("a", 9000), candidate("b", 9020)], ratio)
     assert sentence == "no significant difference between b and a"
