@@ -29,6 +29,7 @@ class LoopTimer:
         self._mark = self._clock.mark
         self.uses_cuda = False
         self._paused: str | None = NOT_STARTED  # why
+        self._only_batch: Stamp | None = None  # the end of the only one read in the evaluation
         self._own_phases: list[str] = []
         self._own_phase = ""  # the innermost one
         self._has_batch = False  # it came last: the forward pass begins
@@ -62,6 +63,8 @@ class LoopTimer:
 
     def backward(self, begin: Stamp, end: Stamp) -> None:
         """Add a backward pass; the forward pass lies between a batch and its begin."""
+        if self._only_batch is not None:
+            self._train_with(self._only_batch)
         if self._paused:
             self._resume(begin)
         else:
@@ -98,6 +101,21 @@ class LoopTimer:
         self._own_phases.pop()
         self._own_phase = self._own_phases[-1] if self._own_phases else ""
 
+    def evaluate(self, begin: Stamp, end: Stamp) -> None:
+        """Add the wait for a batch that is not trained with, as far as is known by now."""
+        is_first = not self._paused
+        self.pause(EVALUATION, begin)
+        self._only_batch = end if is_first else None
+
+    def _train_with(self, batch: Stamp) -> None:
+        """Take the evaluation for a wait, as a backward pass follows its only batch.
+
+        So it is where a generator that reads the training data is decorated with `no_grad`.
+        """
+        self._mark(self._own_phase or "data", batch)
+        self._paused = self._only_batch = None
+        self._has_batch = True
+
     def pause(self, why: str, at: Stamp) -> None:
         """Leave out the time from now on, until training goes on."""
         if not self._paused:
@@ -117,7 +135,7 @@ class LoopTimer:
             self._clock.skip(at)
         else:
             self._mark(self._own_phase or OTHER, at)
-        self._paused = None
+        self._paused = self._only_batch = None
 
     # --- windows -------------------------------------------------------------------------------
 
@@ -126,6 +144,7 @@ class LoopTimer:
         if self._paused != NOT_STARTED:
             self._clock.skip()
             self._paused = BETWEEN_LOOPS
+            self._only_batch = None
             self._has_batch = self._has_gradients = False
 
     def elapsed(self) -> float:
@@ -138,4 +157,5 @@ class LoopTimer:
             return None
         if self._paused:
             self._clock.skip()
+            self._only_batch = None
         return self._clock.close()

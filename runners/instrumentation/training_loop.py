@@ -9,7 +9,7 @@ from typing import Any
 from distrain.runners.distributed.timing import Stamp
 from distrain.runners.instrumentation import problems
 from distrain.runners.instrumentation.loop_events import LoopEvents, UsualSteps
-from distrain.runners.instrumentation.loop_timer import BETWEEN_LOOPS, EVALUATION, LoopTimer
+from distrain.runners.instrumentation.loop_timer import BETWEEN_LOOPS, LoopTimer
 from distrain.runners.instrumentation.step_counter import CALLS, OPTIMIZER, StepCounter
 
 MOST_EVENTS = 2_000  # that are noted before they are replayed
@@ -80,7 +80,7 @@ class TrainingLoop:
         self.counter.add_batch(*batch)
 
     def _evaluate(self, begin: Stamp, end: Stamp, batch: tuple[object, int | None]) -> None:
-        self.timer.pause(EVALUATION, begin)
+        self.timer.evaluate(begin, end)
         if batch[0] is not None:
             self.counter.add_batch(*batch, may_train=False)
 

@@ -422,6 +422,24 @@ SCRIPTS = {
         """,
         Expected(6, 0),
     ),
+    "a generator that reads the training data without gradients, and an evaluation": (
+        """
+        import time
+        def wait(batch):
+            time.sleep(0.02)
+            return torch.utils.data.default_collate(batch)
+        @torch.no_grad()
+        def read():
+            yield from loader(collate_fn=wait)
+        for batch in read():
+            loss_of(model, batch).backward()
+            optimizer.step()
+        with torch.no_grad():
+            for batch in loader(collate_fn=wait):
+                loss_of(model, batch)
+        """,
+        Expected(6, 0),
+    ),
     "two fused optimizers of a gradient scaler, one of which skips": (
         """
         other = nn.Linear(2, 1)
@@ -538,6 +556,9 @@ def test_phases_and_rate(found: dict[str, dict[str, Any]]) -> None:
     two = found["two loaders for each step"]
     assert two["phases"] == ["data", "forward", "backward", "optimizer"]
     assert two["seconds"] >= 0.1
+    decorated = "a generator that reads the training data without gradients, and an evaluation"
+    assert found[decorated]["phases"] == ["data", "forward", "backward", "optimizer"]
+    assert found[decorated]["seconds"] >= 0.1
     own = found["phases of its own"]
     assert own["phases"] == ["data", "forward", "comm", "optimizer"]
     assert own["sources"]["forward"] == own["sources"]["comm"] == "distrain.phase()"
