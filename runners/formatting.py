@@ -25,7 +25,10 @@ _ESCAPE = re.compile(
 )
 # A progress bar is redrawn after a carriage return or after backspaces.
 _REDRAWN = re.compile(r"\r|\x08{2,}")
-_ACCURACY = re.compile(r"(?:topk?|acc|accuracy)(?![a-z])(?!.*(?:(?<![a-z])(?i:err|loss)|Err|Loss))")
+_NO_ACCURACY = r"err|loss|(?:gap|drop|diff|delta|std|var)(?![a-z])"
+_ACCURACY = re.compile(
+    rf"(?:topk?|acc|accuracy)(?![a-z])(?!.*(?:(?<![a-z])(?i:{_NO_ACCURACY})|Err|Loss))"
+)
 _DAY, _HOUR, _MINUTE = 86_400, 3_600, 60
 _SIZES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
@@ -228,7 +231,8 @@ def sort_metrics(metrics: Iterable[str]) -> list[str]:
 def is_accuracy(metric: str) -> bool:
     """Return whether a metric of that name is an accuracy: from 0 to 1, higher is better.
 
-    No error or loss, such as top1_error, and no other word, such as acceleration, is one.
+    No error, loss or difference, such as top1_error, and no other word, such as acceleration, is
+    one.
     """
     return _ACCURACY.match(metric) is not None
 

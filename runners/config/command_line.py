@@ -13,6 +13,7 @@ from distrain.runners.config.schema import RunConfig, parse_assignment
 from distrain.runners.config.toml import flatten
 from distrain.runners.errors import ConfigError
 
+TORCHRUN = ("torch.distributed.run", "torch.distributed.launch")  # modules that are torchrun
 OF_THE_PLACE = ("devices", "launcher")  # a script's default launcher depends on its devices
 
 
@@ -38,6 +39,11 @@ def program_config(words: Sequence[str], changes: Mapping[str, Any]) -> RunConfi
             raise ConfigError("-m takes the name of a module")
         if rest[0].endswith(".py"):
             raise ConfigError(f"{rest[0]} is a file: leave out -m")
+        if rest[0] in TORCHRUN:
+            raise ConfigError(
+                f"leave out -m {rest[0]}, because distrain starts the ranks itself "
+                "(`distrain run --devices 0,1 train.py`), or put -- python before it"
+            )
         script = {"module": rest[0], "args": rest[1:]}
     place = {key: changes[key] for key in OF_THE_PLACE if key in changes}
     others = {key: value for key, value in changes.items() if key not in place}

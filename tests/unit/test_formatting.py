@@ -76,7 +76,18 @@ def test_only_shares_are_percent() -> None:
     [
         ("max", ["top1", "topk", "top-5_acc", "acc", "acc@1", "acc/terrain", "accuracy"]),
         ("min", ["loss", "acc_loss", "accuracyLoss", "topology_loss", "perplexity"]),
-        (None, ["top1_error", "top1Error", "accError", "accuracy_err", "accel_rmse", "topics"]),
+        (
+            None,
+            [
+                "top1_error",
+                "top1Error",
+                "accError",
+                "accuracy_err",
+                "accuracy_gap",
+                "accel_rmse",
+                "topics",
+            ],
+        ),
     ],
 )
 def test_a_name_tells_which_value_is_best(best: str | None, metrics: list[str]) -> None:

@@ -50,7 +50,7 @@ def compare(records: Sequence[Record], baseline: str | None = None) -> Compariso
 
     `baseline`: name or id of a run; by default the first.
 
-    Raises ConfigError if there are no runs or the baseline is not among them, DistrainError if a
+    Raises ConfigError if there are no runs or the baseline is not one of them, DistrainError if a
     record cannot be read.
     """
     records = list({record.dir: record for record in records}.values())
@@ -116,10 +116,17 @@ def _plan(record: Record) -> Plan:
 def _baseline_index(baseline: str | None, names: Sequence[str], records: Sequence[Record]) -> int:
     if baseline is None:
         return 0
-    for index, record in enumerate(records):
-        if baseline in (names[index], record.name, record.id):
-            return index
-    raise ConfigError(f"the baseline {baseline} is not among the runs: {', '.join(names)}")
+    found = [
+        index
+        for index, record in enumerate(records)
+        if baseline in (names[index], record.name, record.id)
+    ]
+    if len(found) > 1:
+        several = ", ".join(names[index] for index in found)
+        raise ConfigError(f"the baseline {baseline} is the name of several runs: {several}")
+    if not found:
+        raise ConfigError(f"the baseline {baseline} is not among the runs: {', '.join(names)}")
+    return found[0]
 
 
 # --- one run --------------------------------------------------------------------------------------

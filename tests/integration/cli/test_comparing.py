@@ -218,6 +218,10 @@ def test_runs_of_one_name_get_different_names_and_a_run_given_twice_counts_once(
     runs = [fabricate("same").steps(40).end() for _ in range(2)]
     names = [each.name for each in candidates(*runs, runs[0])]
     assert names == [f"same {run.id[-4:]}" for run in runs]
+    records = [run.record for run in runs]
+    assert compare(records, baseline=names[1]).baseline == names[1]
+    with pytest.raises(ConfigError, match=f"same is the name of several runs: {', '.join(names)}"):
+        compare(records, baseline="same")
 
 
 # --- scripts --------------------------------------------------------------------------------------

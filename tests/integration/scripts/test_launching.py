@@ -267,6 +267,7 @@ def test_anything_executable_runs(write: Write, distrain: Distrain, runs_dir: Pa
         (("python", "data.py", "--lr", "1"), "leave it out (`distrain run data.py --lr 1`), or"),
         (("python3", "-m", "data"), "leave it out (`distrain run -m data`), or"),
         (("torchrun", "data.py"), "distrain starts the ranks itself (`distrain run --devices"),
+        (("-m", "torch.distributed.run", "data.py"), "leave out -m torch.distributed.run, because"),
         (("sh",), "sh is a command, not a preset: put -- before it (`distrain run -- sh`)"),
         (("sh", "data.txt"), "put -- before it (`distrain run -- sh data.txt`)"),
         (("data",), "there is no preset 'data'; did you mean data.py?"),
