@@ -116,7 +116,7 @@ def test_the_folder_of_presets_contains_only_presets() -> None:
 
 def test_a_preset_has_its_source(own_folder: Path, tmp_path: Path) -> None:
     own(own_folder, "mine", 'strategy = "dp"')
-    file = own(tmp_path, "elsewhere", 'strategy = "single"')
+    file = own(tmp_path, "elsewhere", '\ufeffstrategy = "single"')  # as Windows writes it
     assert find("ddp")[1] == "built-in"
     assert find("mine") == (RunConfig(strategy="dp", code_dir=str(own_folder)), "yours")
     assert find(file) == (RunConfig(strategy="single", code_dir=str(tmp_path)), str(file))
