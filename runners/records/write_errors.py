@@ -28,6 +28,11 @@ def cannot_write(folder: Path, error: Exception) -> RunsFolderError:
     reason = explain(error) if isinstance(error, OSError) else str(error)
     if _code(error) == sqlite3.SQLITE_CANTOPEN:
         reason = _why_no_new_file(folder) or reason
+    elif getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_IOERR_SHMMAP:
+        reason = (
+            "its file system does not let processes share memory; choose a runs folder on another"
+            " one (--runs-dir or $DISTRAIN_RUNS_DIR)"
+        )
     elif _code(error) == sqlite3.SQLITE_IOERR:
         reason += limit_hint(errno.EFBIG)
     return RunsFolderError(f"the record {folder} cannot be written: {reason}")
