@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from distrain.runners.config.schema import RunConfig
 from distrain.runners.config.toml import flatten
 from distrain.runners.training.tap import Tensors, digest
 from distrain.runners.verification.backward import Backward, Rounding, backward
@@ -39,6 +40,7 @@ class ReferenceGradients:
         self.has_parts = (self._ranks, config.train.accumulate) != (1, 1)
         self.declared: list[str] = []
         self._dtype = self._find_dtype(flatten(config.to_dict()))
+        self._last_exact = self._find_last_exact(config)
         self.is_repeatable = probe.is_repeatable
         if self._syncs_batchnorm and (config.train.accumulate > 1 or probe.draws):
             self.is_repeatable = False
@@ -56,6 +58,26 @@ class ReferenceGradients:
                 self.declared.append(f"gradients are rounded between ranks ({setting})")
                 return types[settings[key]]
         return None
+
+    def _find_last_exact(self, config: RunConfig) -> float:
+        """Return the last step without approximated gradients, and declare what follows it."""
+        if self._strategy != "ddp" or config.ddp.comm_hook != "powerSGD":
+            return math.inf
+        last = config.ddp.powersgd_start
+        if config.train.max_steps is not None and last >= config.train.max_steps:
+            return math.inf
+        self.declared.append(
+            f"gradients are approximated between ranks after step {last} "
+            '(ddp.comm_hook = "powerSGD"): only those of one dimension, such as of biases, are '
+            "compared there"
+        )
+        return last
+
+    def without_approximated(self, step: int, gradients: Tensors) -> Tensors:
+        """Return the gradients of a step that are not approximated between ranks."""
+        if step <= self._last_exact:
+            return gradients
+        return {name: tensor for name, tensor in gradients.items() if tensor.ndim < 2}
 
     def compute(
         self,

@@ -84,6 +84,7 @@ DECLARED: dict[str, dict[str, Any]] = {
     "statistics that move in evaluation": {"model.name": "planted_late:observed"},
     "random numbers in evaluation": {"task.name": "planted_late:RandomInEvaluation"},
     "fp16_compress": {"ddp.comm_hook": "fp16_compress"},
+    "powerSGD": {"ddp.comm_hook": "powerSGD", "ddp.powersgd_start": 2, "train.accumulate": 2},
 }
 QUEUED = {
     strategy: {"model.name": "planted_late:queued", "strategy": strategy, "train.accumulate": 2}
