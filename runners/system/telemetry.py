@@ -7,6 +7,7 @@ to sample. A figure that a device does not offer is None, never 0.
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
@@ -20,6 +21,8 @@ from distrain.runners.protocol.events import GpuSample, HostSample, RankSample
 from distrain.runners.system.devices import Device, all_gpus, gpus, nvml
 
 NvmlQuery = Callable[[Any, Any], Any]
+
+_MAPPED_FILES = re.compile(rb"^RssFile:\s+(\d+) kB", re.MULTILINE)
 
 # Several calls for one figure: old drivers lack the new call, new ones drop the old.
 NVML_QUERIES: dict[str, tuple[NvmlQuery, ...]] = {
@@ -211,7 +214,17 @@ class RankSampler:
         self._processes[pid] = process
         self._cpu_seconds[pid] = total
         # A total that fell means that a new process has the PID.
-        return (total - before if total >= before else total), rss
+        spent = total - before if total >= before else total
+        return spent, max(0, rss - _mapped_files(pid))
+
+
+def _mapped_files(pid: int) -> int:
+    """Return the bytes of mapped files, such as libraries and data, that a process has in memory.
+
+    They are the kernel's cache of these files: it is shared, and dropped where memory is needed.
+    """
+    found = _MAPPED_FILES.search(_contents(f"/proc/{pid}/status"))
+    return 1024 * int(found[1]) if found else 0
 
 
 def _descendants(pid: int) -> list[int]:

@@ -55,7 +55,10 @@ class HostSample(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RankSample(msgspec.Struct, frozen=True, kw_only=True):
-    """One rank with its loader workers: cpu in percent of one core, rss in bytes."""
+    """One rank with its loader workers: cpu in percent of one core, rss in bytes.
+
+    Pages of mapped files are not part of `rss`, because they are the kernel's cache of these files.
+    """
 
     time: float
     rank: Int

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -261,9 +262,33 @@ def test_descendants_count_with_their_rank(
     parent = start(started, PARENT.format(grandparent=GRANDPARENT), start_from)
     wait_for(parent, "ready", *(["child", "grandchild"] if start_from == "child" else []))
     [sample] = RankSampler().sample({0: parent.pid})
-    alone = psutil.Process(parent.pid).memory_info().rss
+    alone = psutil.Process(parent.pid).memory_full_info().uss
     assert sample.processes == (3 if start_from == "child" else 2)
     assert sample.rss > alone
+
+
+MAPPING = """
+import mmap, sys, time
+with open(sys.argv[1], "rb") as file:
+    mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+sum(mapped[::4096])
+kept = bytearray(b"x") * (16 << 20)
+print("ready", flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")
+def test_pages_of_mapped_files_are_not_the_memory_of_a_rank(
+    started: list[subprocess.Popen[str]], tmp_path: Path
+) -> None:
+    data = tmp_path / "tokens.bin"
+    data.write_bytes(bytes(64 * MEBIBYTE))
+    process = start(started, MAPPING, str(data))
+    wait_for(process, "ready")
+    assert psutil.Process(process.pid).memory_info().rss > 80 * MEBIBYTE
+    [sample] = RankSampler().sample({0: process.pid})
+    assert 16 * MEBIBYTE < sample.rss < 48 * MEBIBYTE
 
 
 def test_ended_ranks_are_left_out_and_new_ones_are_sampled(
