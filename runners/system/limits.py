@@ -9,16 +9,28 @@ import resource
 import sys
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
 from distrain.runners.errors import DistrainError
 
 CONTROL_GROUPS = Path("/sys/fs/cgroup")
 OWN_GROUPS = Path("/proc/self/cgroup")
+_FILE_CACHE = {  # in memory.stat, by version of cgroups: what the kernel can drop
+    1: ("total_active_file", "total_inactive_file"),
+    2: ("active_file", "inactive_file"),
+}
 LIMITS = {  # by errno: the limit, the option of ulimit and its unit
     errno.EMFILE: (resource.RLIMIT_NOFILE, "-n", 1),
     errno.EFBIG: (resource.RLIMIT_FSIZE, "-f", 1024),
     errno.EAGAIN: (resource.RLIMIT_NPROC, "-u", 1),
 }
+
+
+class MemoryLimit(NamedTuple):
+    """The bytes that a control group may have, and those that are used, without cached files."""
+
+    limit: int
+    used: int
 
 
 def require_proc() -> None:
@@ -56,20 +68,46 @@ def cpu_quota() -> float:
     return min(_quotas(), default=math.inf)
 
 
+def memory_limit() -> MemoryLimit | None:
+    """Return the least limit of memory of the control groups of this process, if there is one.
+
+    Source: `memory.max` of version 2 and `memory.limit_in_bytes` of version 1.
+    """
+    return min(_memory_limits(), default=None)
+
+
 def _quotas() -> Iterator[float]:
+    for folder, version in _groups("cpu"):
+        files = ("cpu.max",) if version == 2 else ("cpu.cfs_quota_us", "cpu.cfs_period_us")
+        words = " ".join(_read(folder / name) for name in files).split()
+        if len(words) == 2 and words[0].isdecimal():  # neither "max" nor -1
+            yield int(words[0]) / int(words[1])
+
+
+def _memory_limits() -> Iterator[MemoryLimit]:
+    for folder, version in _groups("memory"):
+        names = ("max", "current") if version == 2 else ("limit_in_bytes", "usage_in_bytes")
+        limit, used = (_read(folder / f"memory.{name}").strip() for name in names)
+        if not (limit.isdecimal() and used.isdecimal()):
+            continue
+        pairs = (line.split() for line in _read(folder / "memory.stat").splitlines())
+        cache = sum(int(value) for name, value in pairs if name in _FILE_CACHE[version])
+        yield MemoryLimit(int(limit), max(0, int(used) - cache))
+
+
+def _groups(controller: str) -> Iterator[tuple[Path, int]]:
+    """Yield the folder of each control group of this process, and its version of cgroups.
+
+    Groups are nested, and each limits those in it. A container sees its own as the uppermost one,
+    while the path may be the one that the host sees.
+    """
     for line in _read(OWN_GROUPS).splitlines():
         _, controllers, path = line.split(":", 2)
-        if controllers and "cpu" not in controllers.split(","):
+        if controllers and controller not in controllers.split(","):
             continue
-        root = CONTROL_GROUPS / "cpu" if controllers else CONTROL_GROUPS
-        # Groups are nested, and each limits those in it. A container sees its own as the uppermost
-        # one, while the path may be the one that the host sees.
+        root = CONTROL_GROUPS / controller if controllers else CONTROL_GROUPS
         for group in (PurePosixPath(path), *PurePosixPath(path).parents):
-            folder = root / group.relative_to("/")
-            files = ("cpu.cfs_quota_us", "cpu.cfs_period_us") if controllers else ("cpu.max",)
-            words = " ".join(_read(folder / name) for name in files).split()
-            if len(words) == 2 and words[0].isdecimal():  # neither "max" nor -1
-                yield int(words[0]) / int(words[1])
+            yield root / group.relative_to("/"), 1 if controllers else 2
 
 
 def _read(file: Path) -> str:

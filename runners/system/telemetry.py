@@ -19,6 +19,7 @@ import psutil
 
 from distrain.runners.protocol.events import GpuSample, HostSample, RankSample
 from distrain.runners.system.devices import Device, all_gpus, gpus, nvml
+from distrain.runners.system.limits import memory_limit
 
 NvmlQuery = Callable[[Any, Any], Any]
 
@@ -130,16 +131,23 @@ _last_cpu_times = psutil.cpu_times()
 
 
 def sample_host() -> HostSample:
-    """Return a sample of the host; `cpu` is the mean since the last call, or since the import."""
+    """Return a sample of the host; `cpu` is the mean since the last call, or since the import.
+
+    The memory is that of the container or job where this has a limit of its own.
+    """
     global _last_cpu_times
     before = _last_cpu_times
     _last_cpu_times = psutil.cpu_times()
     memory = psutil.virtual_memory()
+    total, used = memory.total, memory.total - memory.available
+    group = memory_limit()
+    if group is not None and group.limit < total:
+        total, used = group
     return HostSample(
         time=time.time(),
         cpu=_busy_percent(before, _last_cpu_times),
-        memory_used=memory.total - memory.available,
-        memory_total=memory.total,
+        memory_used=used,
+        memory_total=total,
         load=psutil.getloadavg()[0],
     )
 

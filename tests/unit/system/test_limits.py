@@ -6,10 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 from distrain.runners.system import limits
 from distrain.runners.system.host import count_cores
+from distrain.runners.system.telemetry import sample_host
 from tests.support import ROOT
 
 LAUNCH = (
@@ -50,6 +52,18 @@ def test_a_kill_at_the_limit_of_cpu_time_is_not_only_called_out_of_memory() -> N
     )
 
 
+def use_groups(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, groups: str, files: dict[str, str]
+) -> None:
+    """Let `folder` be the control groups of this process."""
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(content)
+    (folder / "groups").write_text(groups)
+    monkeypatch.setattr(limits, "CONTROL_GROUPS", folder)
+    monkeypatch.setattr(limits, "OWN_GROUPS", folder / "groups")
+
+
 @pytest.mark.parametrize(
     ("groups", "files", "cores"),
     [
@@ -74,11 +88,57 @@ def test_a_container_has_as_many_cores_as_it_has_cpu_time(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for name, content in files.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(content)
-    (tmp_path / "groups").write_text(groups)
-    monkeypatch.setattr(limits, "CONTROL_GROUPS", tmp_path)
-    monkeypatch.setattr(limits, "OWN_GROUPS", tmp_path / "groups")
+    use_groups(tmp_path, monkeypatch, groups, files)
     monkeypatch.setattr("os.sched_getaffinity", lambda _: range(8))
     assert count_cores() == cores
+
+
+STAT = "anon 5\nactive_file 100\ninactive_file 200\ntotal_active_file 10\ntotal_inactive_file 20\n"
+UNLIMITED = "9223372036854771712\n"
+
+
+@pytest.mark.parametrize(
+    ("groups", "files", "expected"),
+    [
+        (
+            "0::/job/step\n",
+            {
+                "job/memory.max": "4096\n",
+                "job/memory.current": "1300\n",
+                "job/memory.stat": STAT,
+                "job/step/memory.max": "max\n",
+                "job/step/memory.current": "1000\n",
+            },
+            (4096, 1000),
+        ),
+        ("0::/on/the/host\n", {"memory.max": "max\n", "memory.current": "1000\n"}, None),
+        (
+            "3:cpuset:/\n2:memory:/docker/1\n",
+            {
+                "memory/memory.limit_in_bytes": "4096\n",
+                "memory/memory.usage_in_bytes": "1030\n",
+                "memory/memory.stat": STAT,
+            },
+            (4096, 1000),
+        ),
+        (
+            "1:memory:/\n",
+            {"memory/memory.limit_in_bytes": UNLIMITED, "memory/memory.usage_in_bytes": "1000\n"},
+            None,
+        ),
+        ("", {}, None),
+    ],
+)
+def test_the_memory_of_a_container_is_what_it_may_have(
+    groups: str,
+    files: dict[str, str],
+    expected: tuple[int, int] | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    use_groups(tmp_path, monkeypatch, groups, files)
+    sample = sample_host()
+    if expected:
+        assert (sample.memory_total, sample.memory_used) == expected
+    else:
+        assert sample.memory_total == psutil.virtual_memory().total
