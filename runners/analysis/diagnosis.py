@@ -333,7 +333,7 @@ def _compute_advice(findings: _Findings) -> str:
         return "use more cores, a GPU or a smaller model"
     if plan.precision == "fp32":
         return 'set precision = "bf16" or "tf32"'
-    if config.train.compile:
+    if config.train.compile or config.strategy == "dp":  # which cannot be compiled
         return "use more GPUs"
     return "set train.compile = true, or use more GPUs"
 
