@@ -66,6 +66,11 @@ class ScriptRun:
         folder = self._folder or (self._joined.folder if self._joined else None)
         return folder.name if folder else None
 
+    @property
+    def steps(self) -> int:
+        """The finished steps of this rank so far."""
+        return _session.steps if _session else 0
+
     def finish(self) -> None:
         """Send what has been logged so far. It ends a run that distrain has not started."""
         self._end(None)

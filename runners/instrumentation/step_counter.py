@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 BATCHES, OPTIMIZER, CALLS = 1, 2, 3  # kinds of steps: a higher one takes the place of a lower one
+# Of the optimizer, without a call of `step` by the script: more than are made for one call.
+STEPS_OF_A_STAGE = 20
 
 
 class CountedSteps(NamedTuple):
@@ -73,7 +75,9 @@ class StepCounter:
     """Counts steps and samples from the events of a training loop, in their order.
 
     `steps` never decreases once it was taken for a report: if a higher kind of step comes later,
-    the count goes on as soon as there are more steps of that kind.
+    the count goes on as soon as there are more steps of that kind. Where the optimizer has made
+    many steps before the first call, they belong to an earlier stage, and the calls count from then
+    on.
     """
 
     def __init__(self) -> None:
@@ -194,6 +198,9 @@ class StepCounter:
         """
         if kind < self.kind:
             return
+        if kind == CALLS and self.kind == OPTIMIZER and self.steps >= STEPS_OF_A_STAGE:
+            self._begin_stage(samples)
+            return
         if kind > self.kind:
             self.kind = kind
             self._count = 0
@@ -226,6 +233,17 @@ class StepCounter:
         self._carried = _Uncredited()
         self._of_other_steps.clear()
         self._follows_whole_pass = False
+
+    def _begin_stage(self, samples: int | None) -> None:
+        """Count the calls of the script from now on, of which the first one is made already.
+
+        It is for the last step of the optimizer, which has counted with its samples.
+        """
+        self.kind = CALLS
+        self._count = self.steps
+        if samples is not None:
+            self._samples_are_given = True
+            self._unfinished.clear()
 
     def _add_step_without_batch(self) -> None:
         """Count a step that no batch came before.

@@ -61,6 +61,9 @@ TRAINS = """
             enable_model_summary=False,
         )
         model = Model()
+        if "--find" in sys.argv:
+            from lightning.pytorch.tuner import Tuner
+            Tuner(trainer).lr_find(model, load(200), num_training=30, early_stop_threshold=None)
         trainer.fit(model, load(22), load(10))
     with open(f"losses-{trainer.global_rank}.json", "w") as file:
         json.dump(model.losses, file)
@@ -110,6 +113,20 @@ def test_what_a_later_trainer_logs_is_recorded_after_the_first(
     assert found["status"] == "completed", log_of(record)
     assert found["steps"] == 12
     assert curve(record, "loss")[::2] == (12, 12)
+
+
+def test_steps_of_the_learning_rate_finder_come_before_those_of_the_trainer(
+    write: Write, distrain: Distrain, runs_dir: Path
+) -> None:
+    write("train.py", TWO_EPOCHS)
+    found = summary(distrain, "train.py", "--ours", "--find")
+    record = only_run(runs_dir)
+    assert found["status"] == "completed", log_of(record)
+    # The finder makes 30 steps of 8 samples.
+    assert (found["steps"], found["samples"]) == (36, 240 + 44)
+    assert curve(record, "loss")[::2] == (6, 36)
+    evaluations = [event for event in record.evaluations() if isinstance(event, Evaluation)]
+    assert [event.step for event in evaluations] == [33, 36]
 
 
 def test_a_trainer_stops_with_the_run(launch: Launch) -> None:

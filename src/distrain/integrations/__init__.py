@@ -11,17 +11,20 @@ from collections.abc import Mapping
 from numbers import Real
 from typing import Any
 
+import distrain
+
 _trainings = 0  # that have begun in this process
 
 
 def begin_training() -> bool:
-    """Note that a Trainer begins to train; return whether that is the first time in this process.
+    """Note that a Trainer begins to train; return whether the run has no steps before its own.
 
-    A later one may count its steps from 0 again, so what it logs is recorded at the run's steps.
+    A later one may count its steps from 0 again, as after steps of the program without it, so what
+    it logs is recorded at the run's steps.
     """
     global _trainings
     _trainings += 1
-    return _trainings == 1
+    return _trainings == 1 and not distrain.init(reuse=True).steps
 
 
 def only_numbers(values: Mapping[str, Any]) -> dict[str, Any]:

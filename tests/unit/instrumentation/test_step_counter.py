@@ -104,6 +104,8 @@ def play(events: str, counter: StepCounter) -> None:
         ("step() with samples after an optimizer", "S C8 S C8", 2, 16),
         ("step() with samples, or those of its batch", "t4 C7 t4 C", 2, 11),
         ("step() after each second step of the optimizer", "t4 S t4 S C t4 S t4 S C", 2, 16),
+        ("step() in a second stage", "t4 S " * 30 + "t. " + "u4 S C4 " * 5 + "u.", 35, 140),
+        ("step() in a second stage, its batches", "t4 S " * 30 + "t. u4 S C u4 S C u.", 32, 128),
     ],
 )
 def test_steps_and_samples(script: str, events: str, steps: int, samples: int | None) -> None:
@@ -121,3 +123,12 @@ def test_steps_that_were_reported_stay_until_there_are_more_of_the_kind_that_fol
         play(events, counter)
         seen.append((counter.take().steps, counter.steps))
     assert seen == [(3, 3), (0, 3), (1, 4)]
+
+
+def test_calls_of_a_second_stage_count_after_the_reported_steps_of_the_first() -> None:
+    counter = StepCounter()
+    seen = []
+    for events in ("t4 S " * 30 + "t.", "t4 S C4 t4 S C4", "t4 S C4"):
+        play(events, counter)
+        seen.append((*counter.take(), counter.is_behind))
+    assert seen == [(30, 120, False), (2, 8, False), (1, 4, False)]
