@@ -24,6 +24,7 @@ class ScriptChecks:
         """Yield what is found with the facts of a rank on this host, as sentences."""
         self._facts[facts.rank] = facts
         self._hosts[facts.rank] = host
+        yield from self._check(self._lacks_ranks)
         if 1 < self._evidence.world_size == len(self._facts):
             yield from self._check(
                 self._lacks_group, self._lacks_reduction, self._same_samples, self._same_file
@@ -47,6 +48,18 @@ class ScriptChecks:
             if check not in self._found and (text := check()):
                 self._found.add(check)
                 yield text
+
+    def _lacks_ranks(self) -> str | None:
+        size = max(facts.group_size or 0 for facts in self._facts.values())
+        recorded = self._evidence.world_size
+        if size <= recorded:
+            return None
+        return (
+            f"the process group has {size:,} ranks, of which {recorded:,} "
+            f"{'is' if recorded == 1 else 'are'} recorded: samples, rates and evaluations are "
+            "without the others, which distrain has not started. Let it start all ranks, with "
+            "--devices"
+        )
 
     def _lacks_group(self) -> str | None:
         if any(facts.has_process_group is not False for facts in self._facts.values()):

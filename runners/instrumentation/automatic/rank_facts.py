@@ -49,17 +49,20 @@ class RankFactsCollector:
         self._session = session
         self._has_group: bool | None = None
         self._uses_group: bool | None = None
+        self._group_size: int | None = None
         self._first_look: tuple[int, int] | None = None  # steps and collectives before it
         self._last_steps = 0  # at the last look at the process group
         self._source: object = None
         self._batches: list[int] = []
         self._saved: list[str] = []
-        self._sent: tuple[Any, ...] = (None, None, [], [], False)
+        self._sent: tuple[Any, ...] = (None, None, [], [], False, None)
 
     def look(self, steps: int, at_end: bool = False) -> RankFacts | None:
         """Return the facts after so many steps, if there are enough and they have changed."""
-        if self._session.world_size > 1 and not at_end and hooked.thread != hooked.NO_THREAD:
-            self._look_at_group(steps)
+        if not at_end and hooked.thread != hooked.NO_THREAD:
+            self._look_at_size()
+            if self._session.world_size > 1:
+                self._look_at_group(steps)
         if at_end:
             self._decide(steps, LEAST_STEPS)
         elif steps >= FIRST_STEPS:
@@ -68,7 +71,14 @@ class RankFactsCollector:
             return None
         is_idle = at_end and not steps and optimizers.is_idle()
         batches = self._batches if steps and len(self._batches) == COMPARED_BATCHES else []
-        now = (self._has_group, self._uses_group, batches[:], self._saved[:], is_idle)
+        now = (
+            self._has_group,
+            self._uses_group,
+            batches[:],
+            self._saved[:],
+            is_idle,
+            self._group_size,
+        )
         if now == self._sent:
             return None
         self._sent = now
@@ -81,7 +91,14 @@ class RankFactsCollector:
             batches=now[2],
             saved=now[3],
             has_idle_optimizer=now[4],
+            group_size=now[5],
         )
+
+    def _look_at_size(self) -> None:
+        """Note whether the process group has more ranks than those that are known."""
+        if self._group_size is None and distributed.is_initialized():
+            size = distributed.get_world_size()
+            self._group_size = size if size > self._session.world_size else None
 
     def _look_at_group(self, steps: int) -> None:
         """Note whether there is a process group, and whether anything was sent between steps."""

@@ -86,7 +86,8 @@ class RankFacts(Event, frozen=True, tag="rank_facts"):
     Later messages replace earlier ones; None is not known yet. `uses_process_group`: something was
     sent in it between steps. `batches` are checksums of the first batches. `saved` are the first
     files that it has written, as absolute paths. `has_idle_optimizer`: it ends, and an optimizer
-    was made that has never stepped.
+    was made that has never stepped. `group_size`: the ranks of its process group, if these are more
+    than it knows of.
     """
 
     time: float
@@ -97,3 +98,4 @@ class RankFacts(Event, frozen=True, tag="rank_facts"):
     batches: list[Int] = []
     saved: list[str] = []
     has_idle_optimizer: bool = False
+    group_size: Int | None = None

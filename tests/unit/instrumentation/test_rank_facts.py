@@ -32,6 +32,14 @@ STEPS = """
         loss_of(model, batch).backward()
         optimizer.step()
 """
+STEPS_OF_A_GROUP = """
+    from torch.testing._internal.distributed import fake_pg
+    torch.distributed.init_process_group("fake", store=fake_pg.FakeStore(), rank=0, world_size=2)
+    for batch in loader():
+        loss_of(model, batch).backward()
+        optimizer.step()
+    torch.distributed.destroy_process_group()
+"""
 STEPS_IN_A_THREAD = """
     import threading
     def train():
@@ -47,6 +55,7 @@ STEPS_IN_A_THREAD = """
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
     folder = str(tmp_path_factory.mktemp("saved"))
     scripts = {"saves": SAVES.format(folder=folder), "steps": STEPS, "thread": STEPS_IN_A_THREAD}
+    scripts["group"] = STEPS_OF_A_GROUP
     return {"folder": {"path": folder}, **run_scripts(scripts)}
 
 
@@ -64,6 +73,13 @@ def test_a_single_rank_that_trains_has_nothing_to_report(
 ) -> None:
     assert found[name]["output"] == ""
     assert found[name]["facts"] == {}
+
+
+def test_a_process_group_with_more_ranks_than_the_run_is_reported(
+    found: dict[str, dict[str, Any]],
+) -> None:
+    assert found["group"]["output"] == ""
+    assert found["group"]["facts"]["group_size"] == 2
 
 
 def test_the_first_batches_of_track_are_compared_as_those_of_a_loader() -> None:

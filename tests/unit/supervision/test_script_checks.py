@@ -63,6 +63,14 @@ def test_nothing_is_said_of_a_single_rank_or_while_ranks_are_missing() -> None:
     assert len([*checks.add(facts(0, **everything))]) == len(MISTAKES)
 
 
+def test_ranks_of_the_process_group_that_are_not_recorded_are_named() -> None:
+    (text,) = found({"group_size": 4})
+    assert text.startswith("the process group has 4 ranks, of which 1 is recorded: samples, rates")
+    (text,) = found({"group_size": 4}, {})
+    assert text.startswith("the process group has 4 ranks, of which 2 are recorded")
+    assert not found({"group_size": 2}, {})  # the program has started them, and both have joined
+
+
 def test_batches_that_are_all_alike_tell_nothing() -> None:
     assert not found({"batches": [7, 7, 7]}, {"batches": [7, 7, 7]})
 
