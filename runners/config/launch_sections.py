@@ -41,7 +41,8 @@ class ScriptConfig(Section, frozen=True):
     ] = None
     args: Annotated[list[str], Meta(description="Arguments of the program.")] = []  # noqa: RUF012
     env: Annotated[
-        dict[str, str], Meta(description="Variables that are added to its environment.")
+        dict[str, str],
+        Meta(description="Variables that are added to its environment; the record shows them."),
     ] = {}  # noqa: RUF012
     cwd: Annotated[
         str | None, Meta(description="Its working directory; unset: the folder of the launch.")

@@ -88,6 +88,17 @@ def test_ranks_see_what_they_see_under_torchrun(
         assert {name: variables[name] for name in same} == {name: expected[name] for name in same}
 
 
+def test_a_script_inherits_a_token_that_its_record_does_not_have(
+    write: Write, distrain: Distrain, runs_dir: Path
+) -> None:
+    write("train.py", "import os, sys\nsys.exit(os.environ['API_TOKEN'] != 'xyzzy')\n")
+    done = distrain("run", "train.py", API_TOKEN="xyzzy")
+    assert done.returncode == 0, done.stderr
+    files = [path for path in only_run(runs_dir).dir.rglob("*") if path.is_file()]
+    assert files
+    assert not [path for path in files if b"xyzzy" in path.read_bytes()]
+
+
 @pytest.mark.parametrize(
     ("text", "code", "message"),
     [
