@@ -27,7 +27,7 @@ from distrain.runners.records.reader import Record
 from distrain.runners.records.snapshot import measured_shares
 from distrain.runners.records.state import RunState
 from distrain.runners.records.timeseries.curves import Curve
-from distrain.runners.records.timeseries.series import GPU, HOST
+from distrain.runners.records.timeseries.series import GPU, HOST, PROCS
 
 DiagnosisKind = Literal[
     "failed",
@@ -247,7 +247,7 @@ def _check_input(findings: _Findings) -> Diagnosis | None:
     if data < MIN_WAIT or data < findings.shares["comm"]:
         return None
     cores = _core_count(findings.state)
-    busy = _busy_cores(findings.record)
+    busy = _busy_cores(findings.record, findings.state)
     evidence = f"the ranks wait for data {formatting.percent(data)} of a step"
     if not findings.record.config.is_script:
         evidence += f"; loader processes: {workers}"
@@ -375,14 +375,30 @@ def _format_shares(findings: _Findings, phases: tuple[str, ...]) -> str:
 
 
 def _core_count(state: RunState) -> int | None:
-    """Return the number of cores of the host; those of a job's nodes are not known."""
+    """Return the number of cores of the host; those of a job's nodes are not known.
+
+    Where this process or its container may use fewer of them, it is their number.
+    """
     if state.plan and state.plan.scheduled:
         return None
-    cores: int | None = (state.provenance.get("host") or {}).get("threads")
-    return cores
+    host = state.provenance.get("host") or {}
+    cores: int | None = host.get("threads")
+    return host.get("usable_threads", cores) if _has_own_cores(state) else cores
 
 
-def _busy_cores(record: Record) -> float | None:
-    """Return how busy the host's cores were over the whole run, in percent."""
+def _has_own_cores(state: RunState) -> bool:
+    """Return whether the ranks share a part of this host's cores, as those of a container."""
+    host = state.provenance.get("host") or {}
+    usable, plan = host.get("usable_threads"), state.plan
+    is_here = plan is not None and not plan.tasks and plan.nodes == 1 and not plan.scheduled
+    return is_here and usable is not None and usable < (host.get("threads") or usable)
+
+
+def _busy_cores(record: Record, state: RunState) -> float | None:
+    """Return how busy the cores were over the whole run, in percent."""
+    if _has_own_cores(state):
+        each = record.totals(PROCS, ("cpu_sum", "cpu_n")).values()
+        shares = [one["cpu_sum"] / one["cpu_n"] for one in each if one["cpu_n"]]
+        return min(100.0, sum(shares) / (_core_count(state) or 1)) if shares else None
     totals = record.totals(HOST).get(0)
     return totals["cpu_sum"] / totals["cpu_n"] if totals and totals["cpu_n"] else None

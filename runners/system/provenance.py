@@ -16,6 +16,7 @@ import psutil
 
 from distrain.runners.errors import DistrainError
 from distrain.runners.system.devices import driver_version
+from distrain.runners.system.host import count_cores
 from distrain.runners.system.unbounded_call import call_within
 
 PACKAGES = ("torch", "torchvision", "numpy", "msgspec", "textual", "distrain", "horovod")
@@ -55,6 +56,7 @@ def provenance(
             "cpu": cpu_name(),
             "cores": psutil.cpu_count(logical=False),
             "threads": psutil.cpu_count(),
+            "usable_threads": count_cores(),
             "memory": psutil.virtual_memory().total,
         },
         "environment": {

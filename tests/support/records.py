@@ -240,6 +240,7 @@ def completed_run(
     count: int = 40,
     samples: Iterable[Any] = (),
     facts: Facts | None = None,
+    usable_threads: int = 8,
     **changes: Any,
 ) -> Record:
     """Write a completed run with `count` windows of one step per rank, and return its record.
@@ -251,7 +252,7 @@ def completed_run(
         run.writer.add(make_window(rank, step, **steps(rank, step)))
     for sample in samples:
         run.writer.add(sample)
-    host = {"threads": 8, "memory": 8 * 2**30}
+    host = {"threads": 8, "usable_threads": usable_threads, "memory": 8 * 2**30}
     run.writer.set_state(
         status="completed", reason="all done", facts=facts, provenance={"host": host}
     )

@@ -59,6 +59,19 @@ def test_input_bound_advice_with_loaders_depends_on_free_cores(tmp_path: Path) -
     assert "reduce the work per sample" in diagnose(eight_workers).advice
 
 
+def test_the_cores_of_a_container_are_those_that_it_may_use(tmp_path: Path) -> None:
+    slow = step(data=0.6, forward=0.1, backward=0.2)
+    host = HostSample(time=1001.0, cpu=30.0, memory_used=1.0, memory_total=8.0, load=1.0)
+    full = [RankSample(time=1001.0, rank=rank, cpu=96.0, rss=1, processes=2) for rank in (0, 1)]
+    found = diagnose(
+        completed_run(
+            tmp_path, slow, samples=[host, *full], usable_threads=2, **{"data.workers": 2}
+        )
+    )
+    assert found.evidence.endswith("loader processes: 2; 2 cores, 96 % busy")
+    assert "reduce the work per sample" in found.advice
+
+
 def test_the_cores_of_a_job_are_not_those_of_the_host_that_submitted_it(tmp_path: Path) -> None:
     slow = step(data=0.6, forward=0.1, backward=0.2)
     host = HostSample(time=1001.0, cpu=40.0, memory_used=1.0, memory_total=8.0, load=1.0)
