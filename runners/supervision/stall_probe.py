@@ -66,6 +66,9 @@ class StallProbe:
         elif time.monotonic() >= self._next_s:
             asked = set(self._run.ranks.by_rank)
             answers = await self.collector.collect()
+            for rank, each in answers.items():
+                if each.batch_s is not None and rank in self._run.ranks:
+                    self._run.stall_watch.record_batch(rank, each.batch_s)
             if stalled := self._stalled():  # still
                 self._judge(stalled, asked, answers)
 
@@ -122,15 +125,20 @@ class StallProbe:
             stalled |= set(run.absent_ranks)
         return sorted(stalled)
 
-    def _is_certain(self, stalled: list[int], positions: list[RankPosition], same: bool) -> bool:
+    def _is_certain(self, absent: list[int], positions: list[RankPosition], same: bool) -> bool:
         """Return whether a script has stalled; `same`: its calls have not changed."""
         watch = self._run.stall_watch
         exiting = (each.rank for each in positions if each.phase == RankPhase.EXIT)
         if any(map(watch.is_exit_overdue, exiting)):
             return True
-        if any(map(watch.is_overdue, stalled)):
+        if any(map(watch.is_overdue, absent)):
             return True
         return same and not any(each.phase in _SLOW for each in positions)
+
+    def _are_evaluating(self, absent: list[int], stalled: list[int]) -> bool:
+        """Return whether the ranks that the others wait for go on with an evaluation."""
+        watch = self._run.stall_watch
+        return all(rank not in stalled and watch.is_evaluating(rank) for rank in absent)
 
     # --- the stall -------------------------------------------------------------------------
 
@@ -161,12 +169,15 @@ class StallProbe:
         # torch.compile may compile at any time, as for a batch of another size.
         is_compiling = any(each.phase == RankPhase.COMPILATION for each in positions)
         is_in_doubt = run.evidence.is_script or is_compiling
-        if is_in_doubt and not self._is_certain(stalled, positions, are_same):
+        stall = _stall(positions, answers, since=0.0)
+        if self._are_evaluating(stall.ranks, stalled):
+            return
+        if is_in_doubt and not self._is_certain(stall.ranks, positions, are_same):
             return
         self._is_recorded = True
         first = run.writer.state.stall
         since = first.since if first else self._last_progress(stalled)
-        stall = _stall(positions, answers, self._since(since))
+        stall = structs.replace(stall, since=self._since(since))
         run.set_state(stall=stall)
         if first is None:
             run.notice(stall.describe(time.time()), "info")

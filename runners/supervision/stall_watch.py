@@ -22,11 +22,17 @@ class _Progress:
     """What a rank has reported; times are by `time.monotonic`, durations in seconds."""
 
     at: float
+    batch_at: float = 0.0  # the last batch of an evaluation that is known
     phase: str = ""
     phase_began: float = 0.0
     phase_seconds: dict[str, float] = field(default_factory=dict)
     step_seconds: deque[float] = field(default_factory=lambda: deque(maxlen=_RECENT))
     pauses: deque[float] = field(default_factory=lambda: deque(maxlen=_RECENT))
+
+    @property
+    def last(self) -> float:
+        """When the rank last made progress."""
+        return max(self.at, self.batch_at)
 
     @property
     def repeated_pause(self) -> float:
@@ -53,6 +59,10 @@ class StallWatch:
     def record_progress(self, rank: int) -> None:
         """Note a sign of life other than a finished step."""
         self._of(rank).at = time.monotonic()
+
+    def record_batch(self, rank: int, ago_s: float) -> None:
+        """Note that a rank has read a batch of an evaluation so long ago."""
+        self._of(rank).batch_at = time.monotonic() - ago_s
 
     def record_step(self, rank: int, seconds: float) -> None:
         """Note that a rank has finished steps, which have taken so long each."""
@@ -101,12 +111,17 @@ class StallWatch:
     def pause_of(self, rank: int) -> float:
         """Return the seconds since the last progress of a rank."""
         progress = self._ranks.get(rank)
-        return time.monotonic() - (progress.at if progress else self._began)
+        return time.monotonic() - (progress.last if progress else self._began)
+
+    def is_evaluating(self, rank: int) -> bool:
+        """Return whether a rank has read batches of an evaluation since it last reported."""
+        progress = self._ranks.get(rank)
+        return progress is not None and progress.batch_at > progress.at
 
     def stalled(self) -> list[int]:
         """Return the ranks whose pause is longer than their limit."""
         before = time.monotonic() - self._least_s  # no limit is shorter: most ranks need no other
-        silent = [rank for rank, progress in self._ranks.items() if progress.at < before]
+        silent = [rank for rank, progress in self._ranks.items() if progress.last < before]
         ranks = sorted({*silent} - self._evidence.ended) if silent else []
         return [rank for rank in ranks if self.pause_of(rank) > self._limit(self._ranks[rank])]
 

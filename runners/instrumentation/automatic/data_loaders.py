@@ -19,6 +19,7 @@ from distrain.runners.instrumentation.batch_samples import counting
 from distrain.runners.instrumentation.loop_events import BATCH, END, EVALUATION, LEFT
 from distrain.runners.instrumentation.rank_session import RankSession
 from distrain.runners.instrumentation.training_loop import MOST_EVENTS
+from distrain.runners.protocol.evaluated_batches import note_batch
 
 WITHOUT_GRADIENTS = "batches of a DataLoader were only read without gradients, as to evaluate"
 
@@ -100,6 +101,8 @@ def _note_batch(batches: Any, batch: Any, wait: _Wait | None) -> None:
         return
     try:
         kind, begin, source = wait
+        if kind == EVALUATION:
+            note_batch()
         session = hooked.session
         loop = session.loop
         end = loop.stamp()

@@ -56,9 +56,10 @@ class OutsideRequest(Event, frozen=True, tag="outside_request"):
 class Stacks(Event, frozen=True, tag="stacks"):
     """A rank's answer to a StackRequest with the same number, main thread first.
 
-    `cpu_s` is the CPU time that the main thread has used, 0 if unknown. `is_from_outside`: the rank
-    has not answered, and its stacks were read by another process of its host; there may be none.
-    `is_suspended`: it was found to be suspended by a signal.
+    `cpu_s` is the CPU time that the main thread has used, 0 if unknown. `batch_s` are the seconds
+    since it has read the last batch of an evaluation, None if there was none. `is_from_outside`:
+    the rank has not answered, and its stacks were read by another process of its host; there may be
+    none. `is_suspended`: it was found to be suspended by a signal.
     """
 
     time: float
@@ -67,5 +68,6 @@ class Stacks(Event, frozen=True, tag="stacks"):
     collectives: list[GroupCollectives] = []
     number: Int = 0
     cpu_s: float = 0.0
+    batch_s: float | None = None
     is_from_outside: bool = False
     is_suspended: bool = False

@@ -523,6 +523,54 @@ def test_a_rank_that_compiles_may_take_as_long_as_a_first_step(
     assert stall.cause == "rank 0 is in compilation"
 
 
+@pytest.mark.parametrize("batch_s", [2.0, None, 70.0])
+@pytest.mark.parametrize("is_script", [False, True])
+def test_an_evaluation_that_goes_on_is_no_stall(
+    batch_s: float | None,
+    is_script: bool,
+    tmp_path: Path,
+    clock: Clock,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # given rank 0, which evaluates, and rank 1, which waits for it
+    plan = Plan(world_size=2, devices=[Device(kind="cpu", index=0)], threads=1, backend="gloo")
+    writer = RecordWriter(create_run(tmp_path, RunConfig(), plan=plan, word="x"))
+    run = LiveRun(RunConfig(), plan, writer, writer.set_state, "here", None)
+    run.evidence.is_script = is_script
+    coordinator = Coordinator(run)
+    waiting = [Frame(f"{TORCH}/distributed/distributed_c10d.py", 7, "barrier")]
+    calls = {0: [Frame("/home/me/train.py", 7, "evaluate")], 1: waiting}
+
+    async def collect() -> dict[int, Stacks]:
+        return {
+            rank: Stacks(
+                rank=rank,
+                time=1.0,
+                threads=[ThreadStack(name="MainThread", frames=frames)],
+                batch_s=None if rank else batch_s,
+            )
+            for rank, frames in calls.items()
+        }
+
+    monkeypatch.setattr(coordinator.stall_probe.collector, "collect", collect)
+    for rank in (0, 1):
+        coordinator.received(SentEvents(coordinator), Hello(rank=rank, world_size=2))
+        run.stall_watch.record_phase(rank, "running" if is_script else "training")
+        run.stall_watch.record_step(rank, 0.01)
+        if not is_script:
+            run.stall_watch.record_phase(rank, "evaluating")
+    # when it takes longer than what has not been seen before may take
+    clock.now += STALL_S + 20
+    asyncio.run(coordinator.stall_probe.check())
+    # then it has stalled only if it reads no batches
+    stall = writer.state.stall
+    if batch_s == 2.0:
+        assert stall is None
+    else:
+        assert stall is not None
+        assert stall.ranks == [0]
+
+
 def test_stacks_are_in_the_record_before_a_viewer_gets_them(
     coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:

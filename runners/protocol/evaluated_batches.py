@@ -1,0 +1,18 @@
+"""When this process has last read a batch of an evaluation: one that goes on has not stalled."""
+
+from __future__ import annotations
+
+import time
+
+_last_s: float | None = None  # by `time.monotonic`
+
+
+def note_batch() -> None:
+    """Note that a batch was read."""
+    global _last_s
+    _last_s = time.monotonic()
+
+
+def seconds_since_batch() -> float | None:
+    """Return the seconds since the last batch; None if there was none."""
+    return None if _last_s is None else time.monotonic() - _last_s
