@@ -28,6 +28,7 @@ from distrain.runners.records.snapshot import measured_shares
 from distrain.runners.records.state import RunState
 from distrain.runners.records.timeseries.curves import Curve
 from distrain.runners.records.timeseries.series import GPU, HOST, PROCS
+from distrain.runners.system.peak_flops import peak_flops
 
 DiagnosisKind = Literal[
     "failed",
@@ -332,8 +333,10 @@ def _compute_advice(findings: _Findings) -> str:
     if plan is None or plan.devices[0].kind != "cuda":
         return "use more cores, a GPU or a smaller model"
     if plan.precision == "fp32":
+        if peak_flops(plan.devices, "fp32") and not peak_flops(plan.devices, "tf32"):
+            return 'set precision = "fp16"'  # a GPU that has neither tf32 nor bf16
         return 'set precision = "bf16" or "tf32"'
-    if config.train.compile or config.strategy == "dp":  # which cannot be compiled
+    if config.train.compile or config.strategy == "dp":  # which torch.compile cannot follow
         return "use more GPUs"
     return "set train.compile = true, or use more GPUs"
 

@@ -14,13 +14,14 @@ from msgspec import structs
 from distrain.runners.analysis.diagnosis import diagnose
 from distrain.runners.analysis.trends import MIN_POINTS, fit_trend
 from distrain.runners.config.planning import plan_here
+from distrain.runners.config.schema import RunConfig
 from distrain.runners.protocol.events import GpuSample, HostSample, RankSample
 from distrain.runners.records.folder import create_run
 from distrain.runners.records.reader import Record
 from distrain.runners.records.state import RunError
 from distrain.runners.records.writer import RecordWriter
 from distrain.runners.system.devices import Device
-from tests.support.records import FACTS, RunBuilder, completed_run
+from tests.support.records import FACTS, RunBuilder, completed_run, make_window
 
 MIB = 2**20
 
@@ -105,6 +106,30 @@ def test_compute_bound(tmp_path: Path) -> None:
     found = diagnose(completed_run(tmp_path, COMPUTING))
     assert found.kind == "compute"
     assert "forward 30 %, backward 45 %, optimizer 5 %" in found.evidence
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "advice"),
+    [
+        ("Tesla T4", {}, 'set precision = "fp16"'),
+        ("NVIDIA A100-SXM4-80GB", {}, 'set precision = "bf16" or "tf32"'),
+        ("Tesla T4", {"precision": "fp16"}, "set train.compile = true, or use more GPUs"),
+        ("Tesla T4", {"precision": "fp16", "strategy": "dp"}, "use more GPUs"),
+    ],
+)
+def test_the_advice_where_gpus_set_the_pace_is_possible(
+    name: str, changes: dict[str, Any], advice: str, tmp_path: Path
+) -> None:
+    gpus = [Device(kind="cuda", index=index, uuid=f"GPU-{index}", name=name) for index in (0, 1)]
+    config = RunConfig().with_changes(changes)
+    plan = plan_here(config, gpus)
+    writer = RecordWriter(create_run(tmp_path, config, plan=plan, word="x"))
+    for each in range(1, 41):
+        for rank in range(plan.world_size):
+            writer.add(make_window(rank, each, **COMPUTING(rank, each)))
+    writer.set_state(status="completed")
+    writer.close()
+    assert diagnose(Record(writer.dir)).advice == advice
 
 
 def test_a_script_without_comm_is_not_said_to_wait_for_gradients(tmp_path: Path) -> None:
