@@ -14,7 +14,7 @@ EXIT_S = 10.0  # within which a rank that has finished exits
 TIMES = 10.0  # the usual duration of a step or a phase, after which it is stalled
 TIMES_PAUSE = 2.0  # a pause between steps that has occurred repeatedly
 STEPPING = ("training", "running")  # phases in which steps are reported
-_RECENT = 64  # windows
+_RECENT = 64  # windows, and longer pauses
 
 
 @dataclass
@@ -68,7 +68,8 @@ class StallWatch:
         """Note that a rank has finished steps, which have taken so long each."""
         progress = self._of(rank)
         now = time.monotonic()
-        progress.pauses.append(now - progress.at)
+        if TIMES_PAUSE * (now - progress.at) > self._least_s:  # shorter ones change no limit
+            progress.pauses.append(now - progress.at)
         progress.at = now
         progress.step_seconds.append(seconds)
 
