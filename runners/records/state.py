@@ -276,6 +276,7 @@ class _Host(msgspec.Struct):
     cpu: str | None = None
     cores: Int | None = None
     threads: Int | None = None
+    usable_threads: Int | None = None
     memory: Int | None = None
 
 

@@ -171,6 +171,8 @@ class StallProbe:
         is_in_doubt = run.evidence.is_script or is_compiling
         stall = _stall(positions, answers, since=0.0)
         if self._are_evaluating(stall.ranks, stalled):
+            self._end()
+            self._next_s = time.monotonic() + REPEAT_S
             return
         if is_in_doubt and not self._is_certain(stall.ranks, positions, are_same):
             return

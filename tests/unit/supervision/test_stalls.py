@@ -533,6 +533,7 @@ def test_an_evaluation_that_goes_on_is_no_stall(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # given rank 0, which evaluates, and rank 1, which waits for it
+    monkeypatch.setattr(stall_probe, "FIRST_PAUSE_S", 0.0)
     plan = Plan(world_size=2, devices=[Device(kind="cpu", index=0)], threads=1, backend="gloo")
     writer = RecordWriter(create_run(tmp_path, RunConfig(), plan=plan, word="x"))
     run = LiveRun(RunConfig(), plan, writer, writer.set_state, "here", None)
@@ -540,6 +541,7 @@ def test_an_evaluation_that_goes_on_is_no_stall(
     coordinator = Coordinator(run)
     waiting = [Frame(f"{TORCH}/distributed/distributed_c10d.py", 7, "barrier")]
     calls = {0: [Frame("/home/me/train.py", 7, "evaluate")], 1: waiting}
+    batches = [1.0, batch_s]
 
     async def collect() -> dict[int, Stacks]:
         return {
@@ -547,7 +549,7 @@ def test_an_evaluation_that_goes_on_is_no_stall(
                 rank=rank,
                 time=1.0,
                 threads=[ThreadStack(name="MainThread", frames=frames)],
-                batch_s=None if rank else batch_s,
+                batch_s=None if rank else batches[-1],
             )
             for rank, frames in calls.items()
         }
@@ -569,6 +571,10 @@ def test_an_evaluation_that_goes_on_is_no_stall(
     else:
         assert stall is not None
         assert stall.ranks == [0]
+    # and no more once it goes on
+    batches.pop()
+    asyncio.run(coordinator.stall_probe.check())
+    assert writer.state.stall is None
 
 
 def test_stacks_are_in_the_record_before_a_viewer_gets_them(
