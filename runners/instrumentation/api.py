@@ -42,6 +42,7 @@ class ScriptRun:
         self.previous_dir = Path(previous) if previous else None
         self.rank = _session.rank if _session else None
         self._joined = _joined
+        self._session = _session
         folder = os.environ.get("DISTRAIN_SCRIPT_FOLDER") or os.environ.get("DISTRAIN_RUN")
         self._folder = Path(folder) if folder and _session else None
 
@@ -69,7 +70,7 @@ class ScriptRun:
     @property
     def steps(self) -> int:
         """The finished steps of this rank so far."""
-        return _session.steps if _session else 0
+        return self._session.steps if self._session else 0
 
     def finish(self) -> None:
         """Send what has been logged so far. It ends a run that distrain has not started."""

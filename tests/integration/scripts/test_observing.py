@@ -197,11 +197,13 @@ def test_an_uncaught_exception_is_reported_and_a_second_init_ends_the_first_run(
         import distrain
         first = distrain.init(name="first")
         distrain.log({"loss": 1.0})
+        distrain.step()
         second = distrain.init(name="second")
         distrain.log({"loss": 2.0})
         first.finish()  # it has ended already: nothing happens
         distrain.log({"loss": 3.0})
         assert first.id != second.id
+        assert (first.steps, second.steps) == (1, 0)
         assert distrain.init({"lr": 0.1}, reuse=True).id == second.id
         raise RuntimeError("at the end")
         """,
