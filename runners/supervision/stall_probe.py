@@ -125,13 +125,17 @@ class StallProbe:
             stalled |= set(run.absent_ranks)
         return sorted(stalled)
 
-    def _is_certain(self, absent: list[int], positions: list[RankPosition], same: bool) -> bool:
+    def _is_certain(
+        self, stalled: list[int], absent: list[int], positions: list[RankPosition], same: bool
+    ) -> bool:
         """Return whether a script has stalled; `same`: its calls have not changed."""
         watch = self._run.stall_watch
         exiting = (each.rank for each in positions if each.phase == RankPhase.EXIT)
         if any(map(watch.is_exit_overdue, exiting)):
             return True
-        if any(map(watch.is_overdue, absent)):
+        # Ranks may wait for one that evaluates, as long as that one is not overdue itself.
+        waits_for_evaluation = any(map(watch.is_evaluating, absent))
+        if any(map(watch.is_overdue, absent if waits_for_evaluation else stalled)):
             return True
         return same and not any(each.phase in _SLOW for each in positions)
 
@@ -174,7 +178,7 @@ class StallProbe:
             self._end()
             self._next_s = time.monotonic() + REPEAT_S
             return
-        if is_in_doubt and not self._is_certain(stall.ranks, positions, are_same):
+        if is_in_doubt and not self._is_certain(stalled, stall.ranks, positions, are_same):
             return
         self._is_recorded = True
         first = run.writer.state.stall

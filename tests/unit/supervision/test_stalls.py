@@ -523,6 +523,20 @@ def test_a_rank_that_compiles_may_take_as_long_as_a_first_step(
     assert stall.cause == "rank 0 is in compilation"
 
 
+def begin_two_ranks(tmp_path: Path, *, is_script: bool) -> Coordinator:
+    """Return the coordinator of a run whose two ranks have finished a step."""
+    plan = Plan(world_size=2, devices=[Device(kind="cpu", index=0)], threads=1, backend="gloo")
+    writer = RecordWriter(create_run(tmp_path, RunConfig(), plan=plan, word="x"))
+    run = LiveRun(RunConfig(), plan, writer, writer.set_state, "here", None)
+    run.evidence.is_script = is_script
+    coordinator = Coordinator(run)
+    for rank in (0, 1):
+        coordinator.received(SentEvents(coordinator), Hello(rank=rank, world_size=2))
+        run.stall_watch.record_phase(rank, "running" if is_script else "training")
+        run.stall_watch.record_step(rank, 0.01)
+    return coordinator
+
+
 @pytest.mark.parametrize("batch_s", [2.0, None, 70.0])
 @pytest.mark.parametrize("is_script", [False, True])
 def test_an_evaluation_that_goes_on_is_no_stall(
@@ -534,11 +548,8 @@ def test_an_evaluation_that_goes_on_is_no_stall(
 ) -> None:
     # given rank 0, which evaluates, and rank 1, which waits for it
     monkeypatch.setattr(stall_probe, "FIRST_PAUSE_S", 0.0)
-    plan = Plan(world_size=2, devices=[Device(kind="cpu", index=0)], threads=1, backend="gloo")
-    writer = RecordWriter(create_run(tmp_path, RunConfig(), plan=plan, word="x"))
-    run = LiveRun(RunConfig(), plan, writer, writer.set_state, "here", None)
-    run.evidence.is_script = is_script
-    coordinator = Coordinator(run)
+    coordinator = begin_two_ranks(tmp_path, is_script=is_script)
+    writer, watch = coordinator.run.writer, coordinator.run.stall_watch
     waiting = [Frame(f"{TORCH}/distributed/distributed_c10d.py", 7, "barrier")]
     calls = {0: [Frame("/home/me/train.py", 7, "evaluate")], 1: waiting}
     batches = [1.0, batch_s]
@@ -555,12 +566,8 @@ def test_an_evaluation_that_goes_on_is_no_stall(
         }
 
     monkeypatch.setattr(coordinator.stall_probe.collector, "collect", collect)
-    for rank in (0, 1):
-        coordinator.received(SentEvents(coordinator), Hello(rank=rank, world_size=2))
-        run.stall_watch.record_phase(rank, "running" if is_script else "training")
-        run.stall_watch.record_step(rank, 0.01)
-        if not is_script:
-            run.stall_watch.record_phase(rank, "evaluating")
+    for rank in () if is_script else (0, 1):
+        watch.record_phase(rank, "evaluating")
     # when it takes longer than what has not been seen before may take
     clock.now += STALL_S + 20
     asyncio.run(coordinator.stall_probe.check())
@@ -575,6 +582,33 @@ def test_an_evaluation_that_goes_on_is_no_stall(
     batches.pop()
     asyncio.run(coordinator.stall_probe.check())
     assert writer.state.stall is None
+
+
+def test_a_rank_that_waits_too_long_for_one_that_trains_on_has_stalled(
+    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    coordinator = begin_two_ranks(tmp_path, is_script=True)
+    waiting = Frame(f"{TORCH}/distributed/distributed_c10d.py", 7, "barrier")
+
+    async def collect() -> dict[int, Stacks]:
+        calls = {0: Frame("/home/me/train.py", int(clock.now), "train"), 1: waiting}
+        return {
+            rank: Stacks(
+                rank=rank,
+                time=1.0,
+                threads=[ThreadStack(name="MainThread", frames=[frame])],
+                batch_s=None if rank else clock.now,  # of an evaluation before it went on
+            )
+            for rank, frame in calls.items()
+        }
+
+    monkeypatch.setattr(coordinator.stall_probe.collector, "collect", collect)
+    clock.now += STALL_S + 1
+    coordinator.run.stall_watch.record_step(0, 0.01)
+    asyncio.run(coordinator.stall_probe.check())
+    stall = coordinator.run.writer.state.stall
+    assert stall is not None
+    assert stall.ranks == [0]
 
 
 def test_stacks_are_in_the_record_before_a_viewer_gets_them(
