@@ -378,9 +378,9 @@ def _format_shares(findings: _Findings, phases: tuple[str, ...]) -> str:
 
 
 def _core_count(state: RunState) -> int | None:
-    """Return the number of cores of the host; those of a job's nodes are not known.
+    """Return the number of cores of the host that the run may use.
 
-    Where this process or its container may use fewer of them, it is their number.
+    Those of a job's nodes are not known.
     """
     if state.plan and state.plan.scheduled:
         return None

@@ -14,7 +14,7 @@ EXIT_S = 10.0  # within which a rank that has finished exits
 TIMES = 10.0  # the usual duration of a step or a phase, after which it is stalled
 TIMES_PAUSE = 2.0  # a pause between steps that has occurred repeatedly
 STEPPING = ("training", "running")  # phases in which steps are reported
-_RECENT = 64  # windows, and longer pauses
+_RECENT = 64  # windows, and pauses that are long enough to change the limit
 
 
 @dataclass

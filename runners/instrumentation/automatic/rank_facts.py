@@ -95,7 +95,7 @@ class RankFactsCollector:
         )
 
     def _look_at_size(self) -> None:
-        """Note whether the process group has more ranks than those that are known."""
+        """Note the size of the process group, if it has more ranks than the run."""
         if self._group_size is None and distributed.is_initialized():
             size = distributed.get_world_size()
             self._group_size = size if size > self._session.world_size else None

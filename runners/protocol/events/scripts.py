@@ -87,7 +87,7 @@ class RankFacts(Event, frozen=True, tag="rank_facts"):
     sent in it between steps. `batches` are checksums of the first batches. `saved` are the first
     files that it has written, as absolute paths. `has_idle_optimizer`: it ends, and an optimizer
     was made that has never stepped. `group_size`: the ranks of its process group, if these are more
-    than it knows of.
+    than those of the run.
     """
 
     time: float

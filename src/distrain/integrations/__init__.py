@@ -17,10 +17,10 @@ _trainings = 0  # that have begun in this process
 
 
 def begin_training() -> bool:
-    """Note that a Trainer begins to train; return whether the run has no steps before its own.
+    """Note that a Trainer begins to train; return whether its steps are those of the run.
 
-    A later one may count its steps from 0 again, as after steps of the program without it, so what
-    it logs is recorded at the run's steps.
+    They are if it is the first one of this process, and the run has no steps yet. Otherwise it may
+    count from 0 while the run goes on, so what it logs is recorded at the run's steps.
     """
     global _trainings
     _trainings += 1
