@@ -1,4 +1,4 @@
-"""When this process has last read a batch of an evaluation: one that goes on has not stalled."""
+"""When this process last read a batch of an evaluation: while it reads them, it has not stalled."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import time
 _last_s: float | None = None  # by `time.monotonic`
 
 
-def note_batch() -> None:
-    """Note that a batch was read."""
+def note_evaluated_batch() -> None:
+    """Note that a batch of an evaluation was read."""
     global _last_s
     _last_s = time.monotonic()
 
 
-def seconds_since_batch() -> float | None:
-    """Return the seconds since the last batch; None if there was none."""
+def seconds_since_evaluated_batch() -> float | None:
+    """Return the seconds since the last one; None if there was none."""
     return None if _last_s is None else time.monotonic() - _last_s

@@ -19,7 +19,7 @@ from typing import Self
 
 from distrain.runners.protocol.client import CHUNK, PEER_CHECK_S, connect, is_silent, read_own_token
 from distrain.runners.protocol.collectives import read_collectives
-from distrain.runners.protocol.evaluated_batches import seconds_since_batch
+from distrain.runners.protocol.evaluated_batches import seconds_since_evaluated_batch
 from distrain.runners.protocol.events import (
     NEVER,
     Event,
@@ -319,7 +319,7 @@ class Reporter:
                         threads=read_stacks(),
                         collectives=read_collectives(),
                         cpu_s=main_cpu_s(),
-                        batch_s=seconds_since_batch(),
+                        batch_s=seconds_since_evaluated_batch(),
                     )
                 )
             elif isinstance(event, StopAt) and event.step == NEVER:

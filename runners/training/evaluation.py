@@ -20,7 +20,7 @@ from distrain.models.places import place_of
 from distrain.models.task import Sums, Task
 from distrain.models.values import describe, is_number, to_number
 from distrain.runners.distributed.process_group import World
-from distrain.runners.protocol.evaluated_batches import note_batch
+from distrain.runners.protocol.evaluated_batches import note_evaluated_batch
 from distrain.runners.protocol.events import Metric
 from distrain.runners.training.precision import Precision
 
@@ -49,7 +49,7 @@ def evaluate(
     names: Set[str] | None = None  # of the first batch
     with in_evaluation_mode(model):
         for batch, size in batches:
-            note_batch()
+            note_evaluated_batch()
             with precision.autocast():
                 batch_sums = task.metrics(model, batch)
             samples += size

@@ -19,7 +19,7 @@ from distrain.runners.instrumentation.batch_samples import counting
 from distrain.runners.instrumentation.loop_events import BATCH, END, EVALUATION, LEFT
 from distrain.runners.instrumentation.rank_session import RankSession
 from distrain.runners.instrumentation.training_loop import MOST_EVENTS
-from distrain.runners.protocol.evaluated_batches import note_batch
+from distrain.runners.protocol.evaluated_batches import note_evaluated_batch
 
 WITHOUT_GRADIENTS = "batches of a DataLoader were only read without gradients, as to evaluate"
 
@@ -67,14 +67,16 @@ def attach(session: RankSession) -> None:
 
 
 def _observe(next_batch: Callable[[Any], Any], batches: Any) -> Any:
-    if get_ident() != hooked.thread or hooked.session.tracks:
+    if get_ident() != hooked.thread:
         return next_batch(batches)
-    wait = _begin(batches)
+    wait = None if hooked.session.tracks else _begin(batches)
     try:
         batch = next_batch(batches)
     except StopIteration:
         _note_end(batches, wait)
         raise
+    if (wait and wait[0] == EVALUATION) or not is_grad_enabled():
+        note_evaluated_batch()
     _note_batch(batches, batch, wait)
     return batch
 
@@ -101,8 +103,6 @@ def _note_batch(batches: Any, batch: Any, wait: _Wait | None) -> None:
         return
     try:
         kind, begin, source = wait
-        if kind == EVALUATION:
-            note_batch()
         session = hooked.session
         loop = session.loop
         end = loop.stamp()

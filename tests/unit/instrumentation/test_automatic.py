@@ -506,6 +506,34 @@ SCRIPTS = {
         """,
         Expected(0, 0, None),
     ),
+    "an evaluation, which is progress": (
+        """
+        from distrain.runners.protocol.evaluated_batches import seconds_since_evaluated_batch
+        data = loader()
+        for batch in data:
+            loss_of(model, batch).backward()
+            optimizer.step()
+        assert seconds_since_evaluated_batch() is None
+        for batch in loader():
+            loss_of(model, batch)
+        assert seconds_since_evaluated_batch() is not None
+        """,
+        Expected(6, 24),
+    ),
+    "an evaluation next to tracked batches, which is progress": (
+        """
+        from distrain.runners.protocol.evaluated_batches import seconds_since_evaluated_batch
+        for batch in distrain.track(loader()):
+            loss_of(model, batch).backward()
+            optimizer.step()
+        assert seconds_since_evaluated_batch() is None
+        with torch.no_grad():
+            for batch in loader():
+                loss_of(model, batch)
+        assert seconds_since_evaluated_batch() is not None
+        """,
+        Expected(6, 24),
+    ),
     "a mistake of ours": (
         """
         from distrain.runners.instrumentation.automatic import hooked
