@@ -37,7 +37,7 @@ from distrain.runners.doctor.collectives import (
 from distrain.runners.doctor.slurm import describe_slurm
 from distrain.runners.horovod.presence import presence
 from distrain.runners.system.devices import driver_version, gpus, nvml, torch_build, why_no_gpu
-from distrain.runners.system.host import count_cores
+from distrain.runners.system.host import count_cores, memory
 from distrain.runners.system.provenance import cpu_name
 
 TORCH_TIMEOUT_S = 180
@@ -145,7 +145,7 @@ def _devices(facts: HostFacts) -> dict[str, Any]:
         "cores": psutil.cpu_count(logical=False),
         "threads": psutil.cpu_count(),
         "usable_threads": count_cores(),
-        "memory": psutil.virtual_memory().total,
+        "memory": memory().total,
     }
 
 

@@ -23,7 +23,7 @@ import psutil
 from distrain.runners.errors import InstallError
 from distrain.runners.horovod.source import VERSION, patches_digest
 from distrain.runners.system.devices import torch_build
-from distrain.runners.system.host import count_cores
+from distrain.runners.system.host import count_cores, memory
 
 BYTES_PER_COMPILER = 1.5e9  # a compiler needs it for torch's headers
 # Variables that change what is built.
@@ -220,7 +220,9 @@ def _link_nccl(nccl: Path, folder: Path) -> dict[str, str]:
 
 def _jobs() -> int:
     """Return how many compilers may run at once."""
-    return max(1, min(count_cores(), int(psutil.virtual_memory().available / BYTES_PER_COMPILER)))
+    total, used = memory()
+    free = min(psutil.virtual_memory().available, total - used)
+    return max(1, min(count_cores(), int(free / BYTES_PER_COMPILER)))
 
 
 def _vector_extensions() -> list[str]:

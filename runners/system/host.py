@@ -9,7 +9,7 @@ from typing import Self
 import msgspec
 
 from distrain.runners.system.devices import Gpus, look_up_gpus
-from distrain.runners.system.limits import cpu_quota
+from distrain.runners.system.limits import Memory, cpu_quota, memory_limit
 from distrain.runners.system.network import Interfaces, list_interfaces
 
 
@@ -44,3 +44,13 @@ def count_cores() -> int:
     if not hasattr(os, "sched_getaffinity"):
         return os.cpu_count() or 1
     return math.ceil(min(len(os.sched_getaffinity(0)), cpu_quota()))
+
+
+def memory() -> Memory:
+    """Return the memory of this host, or of the container or job where that has a limit."""
+    import psutil  # as late as the interfaces
+
+    whole = psutil.virtual_memory()
+    machine = Memory(whole.total, whole.total - whole.available)
+    group = memory_limit()
+    return machine if group is None or group.total >= machine.total else group

@@ -26,10 +26,10 @@ LIMITS = {  # by errno: the limit, the option of ulimit and its unit
 }
 
 
-class MemoryLimit(NamedTuple):
-    """The bytes that a control group may have, and those that are used, without cached files."""
+class Memory(NamedTuple):
+    """The bytes that processes may have, and those that are used, without cached files."""
 
-    limit: int
+    total: int
     used: int
 
 
@@ -68,8 +68,8 @@ def cpu_quota() -> float:
     return min(_quotas(), default=math.inf)
 
 
-def memory_limit() -> MemoryLimit | None:
-    """Return the least limit of memory of the control groups of this process, if there is one.
+def memory_limit() -> Memory | None:
+    """Return the memory of the control group of this process that may have the least, if any.
 
     Source: `memory.max` of version 2 and `memory.limit_in_bytes` of version 1.
     """
@@ -84,7 +84,7 @@ def _quotas() -> Iterator[float]:
             yield int(words[0]) / int(words[1])
 
 
-def _memory_limits() -> Iterator[MemoryLimit]:
+def _memory_limits() -> Iterator[Memory]:
     for folder, version in _groups("memory"):
         names = ("max", "current") if version == 2 else ("limit_in_bytes", "usage_in_bytes")
         limit, used = (_read(folder / f"memory.{name}").strip() for name in names)
@@ -92,7 +92,7 @@ def _memory_limits() -> Iterator[MemoryLimit]:
             continue
         pairs = (line.split() for line in _read(folder / "memory.stat").splitlines())
         cache = sum(int(value) for name, value in pairs if name in _FILE_CACHE[version])
-        yield MemoryLimit(int(limit), max(0, int(used) - cache))
+        yield Memory(int(limit), max(0, int(used) - cache))
 
 
 def _groups(controller: str) -> Iterator[tuple[Path, int]]:

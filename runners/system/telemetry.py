@@ -19,7 +19,7 @@ import psutil
 
 from distrain.runners.protocol.events import GpuSample, HostSample, RankSample
 from distrain.runners.system.devices import Device, all_gpus, gpus, nvml
-from distrain.runners.system.limits import memory_limit
+from distrain.runners.system.host import memory
 
 NvmlQuery = Callable[[Any, Any], Any]
 
@@ -131,18 +131,11 @@ _last_cpu_times = psutil.cpu_times()
 
 
 def sample_host() -> HostSample:
-    """Return a sample of the host; `cpu` is the mean since the last call, or since the import.
-
-    The memory is that of the container or job where this has a limit of its own.
-    """
+    """Return a sample of the host; `cpu` is the mean since the last call, or since the import."""
     global _last_cpu_times
     before = _last_cpu_times
     _last_cpu_times = psutil.cpu_times()
-    memory = psutil.virtual_memory()
-    total, used = memory.total, memory.total - memory.available
-    group = memory_limit()
-    if group is not None and group.limit < total:
-        total, used = group
+    total, used = memory()
     return HostSample(
         time=time.time(),
         cpu=_busy_percent(before, _last_cpu_times),
