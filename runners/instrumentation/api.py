@@ -100,17 +100,19 @@ def init(
     """Return the run of this process, and record the settings of the program.
 
     If distrain has not started the program, this begins a record of it, called `name`, in the
-    folder of runs; a second call ends the first record, or with `reuse` continues it. `config` is
-    any mapping, such as `vars(args)`; values other than numbers and text become text. `rank` and
-    `world_size` are by default those of the process group, else of the environment; `world_size`
-    alone must be equal to that. A child process of a rank, e.g. a loader worker, is a rank only if
-    it gives one.
+    folder of runs; a second call ends the first record, or with `reuse` continues it: then calls of
+    `step` count after the steps of the optimizer so far. `config` is any mapping, such as
+    `vars(args)`; values other than numbers and text become text. `rank` and `world_size` are by
+    default those of the process group, else of the environment; `world_size` alone must be equal to
+    that. A child process of a rank, e.g. a loader worker, is a rank only if it gives one.
     """
     with _joining:
         if _joined and not reuse:
             _end_joined(None)
         if _session is None:
             _report_problems(_join, name or "", rank, world_size)
+        elif reuse:
+            _attempt(RankSession.begin_stage)
         if config is not None:
             _attempt(RankSession.describe, config)
         return ScriptRun()

@@ -293,6 +293,11 @@ class RankSession:
         self.sources.values = [source or LOG_CALLS for source in self._logged.sources]
         self._send_settings()
 
+    def begin_stage(self) -> None:
+        """Keep the steps so far, if the script reports its steps from now on itself."""
+        self.loop.replay()
+        self.loop.counter.begin_stage()
+
     def log_evaluation(self, metrics: Mapping[str, Any], samples: int, reduced: bool) -> None:
         """Report this rank's share of an evaluation, or with `reduced` that of all ranks."""
         require_mapping(metrics, "the metrics of log_eval")

@@ -13,8 +13,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 BATCHES, OPTIMIZER, CALLS = 1, 2, 3  # kinds of steps: a higher one takes the place of a lower one
-# Of the optimizer, without a call of `step` by the script: more than are made for one call.
-STEPS_OF_A_STAGE = 20
 
 
 class CountedSteps(NamedTuple):
@@ -75,15 +73,15 @@ class StepCounter:
     """Counts steps and samples from the events of a training loop, in their order.
 
     `steps` never decreases once it was taken for a report: if a higher kind of step comes later,
-    the count goes on as soon as there are more steps of that kind. Where the optimizer has made
-    many steps before the first call, they belong to an earlier stage, and the calls count from then
-    on.
+    the count goes on as soon as there are more steps of that kind. Calls in a stage that has
+    begun count after the optimizer's steps before it.
     """
 
     def __init__(self) -> None:
         self.kind = 0
         self.steps = 0
         self._count = 0  # steps of this kind
+        self._earlier_steps = 0  # of the optimizer, before the stage that has begun
         self._reported = 0
         self._samples: int | None = 0
         self._has_unknown = False  # samples of some step
@@ -188,6 +186,11 @@ class StepCounter:
             if not each.has_ended:
                 each.other_steps.add(optimizer)
 
+    def begin_stage(self) -> None:
+        """Keep the steps of the optimizer so far: calls that follow count after them."""
+        if self.kind == OPTIMIZER:
+            self._earlier_steps = self.steps
+
     def finish_step(
         self, kind: int, samples: int | None = None, times: int = 1, optimizer: int = 0
     ) -> None:
@@ -198,9 +201,15 @@ class StepCounter:
         """
         if kind < self.kind:
             return
-        if kind == CALLS and self.kind == OPTIMIZER and self.steps >= STEPS_OF_A_STAGE:
-            self._begin_stage(samples)
-            return
+        if kind == CALLS and self.kind == OPTIMIZER and self._earlier_steps:
+            self.kind = CALLS
+            self._count = self._earlier_steps
+            if self.steps > self._count:  # the optimizer's step has counted for this call
+                self._count += 1
+                if samples is not None:
+                    self._samples_are_given = True
+                    self._unfinished.clear()
+                return
         if kind > self.kind:
             self.kind = kind
             self._count = 0
@@ -233,17 +242,6 @@ class StepCounter:
         self._carried = _Uncredited()
         self._of_other_steps.clear()
         self._follows_whole_pass = False
-
-    def _begin_stage(self, samples: int | None) -> None:
-        """Count the calls of the script from now on, of which the first one is made already.
-
-        It is for the last step of the optimizer, which has counted with its samples.
-        """
-        self.kind = CALLS
-        self._count = self.steps
-        if samples is not None:
-            self._samples_are_given = True
-            self._unfinished.clear()
 
     def _add_step_without_batch(self) -> None:
         """Count a step that no batch came before.

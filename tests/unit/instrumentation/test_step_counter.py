@@ -4,7 +4,7 @@ In the table a letter is a source of batches: `t4` is a batch of 4 samples, `t?`
 are unknown, `e9!` one of data that does not train, `t.` the end of the source, `t-` that the
 program drops it. `b` is a backward pass, `S` a step of the optimizer, `S3` the third in a row of
 another one after two `O`, which count only then. `C` is a call of `distrain.step()`, `C8` one with
-samples, `B` the end of a batch of `distrain.track()`.
+samples, `B` the end of a batch of `distrain.track()`, and `I` the begin of another stage.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ def play(events: str, counter: StepCounter) -> None:
             counter.add_other_step()
         elif name == "B":
             counter.finish_step(BATCHES)
+        elif name == "I":
+            counter.begin_stage()
         elif name == "C":
             counter.finish_step(CALLS, int(value) if value else None)
         elif value in (".", "-"):
@@ -104,8 +106,9 @@ def play(events: str, counter: StepCounter) -> None:
         ("step() with samples after an optimizer", "S C8 S C8", 2, 16),
         ("step() with samples, or those of its batch", "t4 C7 t4 C", 2, 11),
         ("step() after each second step of the optimizer", "t4 S t4 S C t4 S t4 S C", 2, 16),
-        ("step() in a second stage", "t4 S " * 30 + "t. " + "u4 S C4 " * 5 + "u.", 35, 140),
-        ("step() in a second stage, its batches", "t4 S " * 30 + "t. u4 S C u4 S C u.", 32, 128),
+        ("step() in a second stage", "t4 S t4 S t. I u4 S C4 u4 S C4 u4 S C4 u.", 5, 20),
+        ("step() in a second stage, its batches", "t4 S t4 S t. I u4 S C u4 S C u.", 4, 16),
+        ("step() in a second stage, another optimizer", "t4 S t4 S t. I u4 O C4 u4 O C4 u.", 4, 16),
     ],
 )
 def test_steps_and_samples(script: str, events: str, steps: int, samples: int | None) -> None:
@@ -128,7 +131,7 @@ def test_steps_that_were_reported_stay_until_there_are_more_of_the_kind_that_fol
 def test_calls_of_a_second_stage_count_after_the_reported_steps_of_the_first() -> None:
     counter = StepCounter()
     seen = []
-    for events in ("t4 S " * 30 + "t.", "t4 S C4 t4 S C4", "t4 S C4"):
+    for events in ("t4 S t4 S t4 S t. I", "t4 S C4 t4 S C4", "t4 S C4"):
         play(events, counter)
         seen.append((*counter.take(), counter.is_behind))
-    assert seen == [(30, 120, False), (2, 8, False), (1, 4, False)]
+    assert seen == [(3, 12, False), (2, 8, False), (1, 4, False)]
