@@ -63,7 +63,7 @@ class LoopTimer:
 
     def backward(self, begin: Stamp, end: Stamp) -> None:
         """Add a backward pass; the forward pass lies between a batch and its begin."""
-        if self._only_batch is not None:
+        if self._paused == EVALUATION and self._only_batch is not None:
             self._train_with(self._only_batch)
         if self._paused:
             self._resume(begin)
@@ -113,7 +113,7 @@ class LoopTimer:
         So it is where a generator that reads the training data is decorated with `no_grad`.
         """
         self._mark(self._own_phase or "data", batch)
-        self._paused = self._only_batch = None
+        self._paused = None
         self._has_batch = True
 
     def pause(self, why: str, at: Stamp) -> None:
@@ -135,7 +135,7 @@ class LoopTimer:
             self._clock.skip(at)
         else:
             self._mark(self._own_phase or OTHER, at)
-        self._paused = self._only_batch = None
+        self._paused = None
 
     # --- windows -------------------------------------------------------------------------------
 
@@ -144,7 +144,6 @@ class LoopTimer:
         if self._paused != NOT_STARTED:
             self._clock.skip()
             self._paused = BETWEEN_LOOPS
-            self._only_batch = None
             self._has_batch = self._has_gradients = False
 
     def elapsed(self) -> float:
