@@ -60,7 +60,7 @@ class ReferenceGradients:
         return None
 
     def _find_last_exact(self, config: RunConfig) -> float:
-        """Return the last step without approximated gradients, and declare what follows it."""
+        """Return the last step with exact gradients, and declare that later ones are not."""
         if self._strategy != "ddp" or config.ddp.comm_hook != "powerSGD":
             return math.inf
         last = config.ddp.powersgd_start
