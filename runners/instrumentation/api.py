@@ -72,6 +72,14 @@ class ScriptRun:
         """The finished steps of this rank so far."""
         return self._session.steps if self._session else 0
 
+    def begin_stage(self) -> None:
+        """Keep the steps that the optimizer has made so far; calls of `step` count after them.
+
+        It is for a program that calls `step` only from its second stage on.
+        """
+        if self._session is not None and self._session is _session:
+            _attempt(RankSession.begin_stage)
+
     def finish(self) -> None:
         """Send what has been logged so far. It ends a run that distrain has not started."""
         self._end(None)
@@ -100,19 +108,17 @@ def init(
     """Return the run of this process, and record the settings of the program.
 
     If distrain has not started the program, this begins a record of it, called `name`, in the
-    folder of runs; a second call ends the first record, or with `reuse` continues it: then calls of
-    `step` count after the steps of the optimizer so far. `config` is any mapping, such as
-    `vars(args)`; values other than numbers and text become text. `rank` and `world_size` are by
-    default those of the process group, else of the environment; `world_size` alone must be equal to
-    that. A child process of a rank, e.g. a loader worker, is a rank only if it gives one.
+    folder of runs; a second call ends the first record, or with `reuse` continues it. `config` is
+    any mapping, such as `vars(args)`; values other than numbers and text become text. `rank` and
+    `world_size` are by default those of the process group, else of the environment; `world_size`
+    alone must be equal to that. A child process of a rank, e.g. a loader worker, is a rank only if
+    it gives one.
     """
     with _joining:
         if _joined and not reuse:
             _end_joined(None)
         if _session is None:
             _report_problems(_join, name or "", rank, world_size)
-        elif reuse:
-            _attempt(RankSession.begin_stage)
         if config is not None:
             _attempt(RankSession.describe, config)
         return ScriptRun()

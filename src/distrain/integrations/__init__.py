@@ -20,11 +20,14 @@ def begin_training() -> bool:
     """Note that a Trainer begins to train; return whether its steps are those of the run.
 
     They are if it is the first one of this process, and the run has no steps yet. Otherwise it may
-    count from 0 while the run goes on, so what it logs is recorded at the run's steps.
+    count from 0 while the run goes on, so its steps count after those of the run, and what it logs
+    is recorded at the run's steps.
     """
     global _trainings
     _trainings += 1
-    return _trainings == 1 and not distrain.init(reuse=True).steps
+    run = distrain.init(reuse=True)
+    run.begin_stage()
+    return _trainings == 1 and not run.steps
 
 
 def only_numbers(values: Mapping[str, Any]) -> dict[str, Any]:
