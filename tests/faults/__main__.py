@@ -1,7 +1,8 @@
 """Runs the whole matrix, several cases at once: `python -m tests.faults [--jobs N] [FILTER …]`.
 
-Results are appended to a file, one line of JSON for each case. Cases of the current commit that
-are in it are not tried again, so an interrupted matrix continues. At the end the page is written.
+Results are appended to a file, one line of JSON for each case. Cases that are in it are not tried
+again, so an interrupted matrix continues; without the file it begins again. At the end the page is
+written.
 """
 
 from __future__ import annotations
