@@ -192,15 +192,15 @@ class RunBuilder:
         self.writer.commit()
         return self
 
-    def evaluation(self, **metrics: float) -> RunBuilder:
-        """Add an evaluation of 100 samples at the current step, with these metrics."""
-        found = {name: Metric(100 * value, 100) for name, value in metrics.items()}
+    def evaluation(self, samples: int = 100, **metrics: float) -> RunBuilder:
+        """Add an evaluation of so many samples at the current step, with these metrics."""
+        found = {name: Metric(samples * value, samples) for name, value in metrics.items()}
         self.writer.add(
             Evaluation(
                 time=self.now,
                 epoch=self.step // self.steps_per_epoch if self.steps_per_epoch else 0,
                 step=self.step,
-                samples=100,
+                samples=samples,
                 seconds=0.1,
                 metrics=found,
             )

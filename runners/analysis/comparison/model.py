@@ -54,7 +54,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     `joules_per_sample`: energy of all GPUs.
     `seconds_to_target`: known only if every round reached the target.
     `target_ratio`: ratio of `seconds_to_target` to the baseline's.
-    `metrics`: of the last evaluation.
+    `metrics`, `eval_samples`: of the last evaluation.
     `logged`: last values that a script has logged.
     `curves`: "loss"; each metric of the evaluations as "eval …"; what a script has logged as
     "logged …"; where measured, "gpu" (percent) and "power" (watts of all devices).
@@ -83,6 +83,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     seconds_to_target: Interval | None = None
     target_ratio: Interval | None = None
     metrics: dict[str, float | None] = {}
+    eval_samples: int | None = None
     logged: dict[str, float | None] = {}
     curves: dict[str, CandidateCurve] = {}
     diagnosis: str = ""

@@ -80,6 +80,10 @@ def compare(records: Sequence[Record], baseline: str | None = None) -> Compariso
     settings = compare_candidates(configs, plans, reported)
     if any(config.is_script for config in configs):
         warnings.append(AS_REPORTED)
+    if len(_evaluated_samples(candidates)) > 1:
+        counts = [f"{each.name} {each.eval_samples:,}" for each in candidates if each.metrics]
+        text = f"the last evaluations are of unequal numbers of samples: {', '.join(counts)}"
+        warnings.append(text)
     if names_logged > len(logged):
         warnings.append(
             f"{len(logged)} of {names_logged:,} logged names are shown; "
@@ -166,6 +170,7 @@ def _read_candidate(
         gpu=figures.gpu,
         joules_per_sample=figures.joules_per_sample,
         metrics={key: value for key, value in evaluation.items() if key != "samples"},
+        eval_samples=evaluation.get("samples"),
         logged=record.last_logged(logged),
         curves=read_curves(record, logged),
         diagnosis=diagnose(record, after_step).sentence,
@@ -252,6 +257,10 @@ def _ratio(candidate: Candidate, other: Candidate, comparisons: int) -> Interval
     return ratio_of_medians(candidate.rates, other.rates, comparisons)
 
 
+def _evaluated_samples(candidates: Sequence[Candidate]) -> set[int]:
+    return {each.eval_samples for each in candidates if each.eval_samples is not None}
+
+
 def _describe_results(
     candidates: Sequence[Candidate], base: int, unit: Unit, differences: Sequence[Difference]
 ) -> list[str]:
@@ -261,5 +270,6 @@ def _describe_results(
         candidates, candidates[base].name, lambda one, other: _ratio(one, other, pairs), unit
     )
     has_one_data_set = all(each.key not in DATA_KEYS for each in differences)
+    has_one_data_set &= len(_evaluated_samples(candidates)) < 2
     best = sentences.describe_best(candidates) if has_one_data_set else []
     return [*best, *found, ONE_RUN_EACH] if found else best

@@ -58,6 +58,18 @@ def test_no_script_is_best_where_their_data_differ(
     assert any("is best by top1" in text for text in found.results) == is_said
 
 
+def test_no_run_is_best_where_the_evaluations_are_of_other_samples(tmp_path: Path) -> None:
+    records = [
+        RunBuilder(tmp_path, name).steps(40).evaluation(samples, top1=0.9).end().record
+        for name, samples in (("a", 360), ("b", 1000))
+    ]
+    found = recorded_runs.compare(records)
+    assert not any("best" in text for text in found.results)
+    assert (
+        "the last evaluations are of unequal numbers of samples: a 360, b 1,000" in found.warnings
+    )
+
+
 @pytest.mark.parametrize("count", [MAX_POINTS - 100, MAX_POINTS + 2])
 def test_curves_of_many_evaluations_have_every_metric_and_the_last_value(
     tmp_path: Path, count: int
