@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from distrain.runners import formatting
+from distrain.runners.analysis.best_run import best_metric
 from distrain.runners.analysis.comparison import sentences
 from distrain.runners.analysis.comparison.curves import choose_logged, read_curves
 from distrain.runners.analysis.comparison.fairness import (
@@ -94,7 +95,7 @@ def compare(records: Sequence[Record], baseline: str | None = None) -> Compariso
         kind="runs",
         baseline=names[base],
         candidates=candidates,
-        results=_describe_results(candidates, base, unit, settings.differences),
+        results=_describe_results(candidates, base, unit, settings.differences, records),
         unit=unit,
         equal=_common_group(records) | settings.equal,
         unchecked=settings.unchecked,
@@ -257,12 +258,21 @@ def _ratio(candidate: Candidate, other: Candidate, comparisons: int) -> Interval
     return ratio_of_medians(candidate.rates, other.rates, comparisons)
 
 
+def _best_metric(record: Record) -> tuple[str | None, str | None]:
+    wanted = record.config.checkpoint  # a script has the defaults
+    return best_metric(wanted.best, wanted.best_is, record.state.facts)
+
+
 def _evaluated_samples(candidates: Sequence[Candidate]) -> set[int]:
     return {each.eval_samples for each in candidates if each.eval_samples is not None}
 
 
 def _describe_results(
-    candidates: Sequence[Candidate], base: int, unit: Unit, differences: Sequence[Difference]
+    candidates: Sequence[Candidate],
+    base: int,
+    unit: Unit,
+    differences: Sequence[Difference],
+    records: Sequence[Record],
 ) -> list[str]:
     """Return the result sentences; none says which run is best where their data differ."""
     pairs = _pair_count(candidates)
@@ -271,5 +281,7 @@ def _describe_results(
     )
     has_one_data_set = all(each.key not in DATA_KEYS for each in differences)
     has_one_data_set &= len(_evaluated_samples(candidates)) < 2
-    best = sentences.describe_best(candidates) if has_one_data_set else []
+    chosen = {_best_metric(record) for record in records}
+    metric, direction = chosen.pop() if len(chosen) == 1 else (None, None)
+    best = sentences.describe_best(candidates, metric, direction) if has_one_data_set else []
     return [*best, *found, ONE_RUN_EACH] if found else best

@@ -69,18 +69,24 @@ def describe_fastest(
     return [sentence]
 
 
-def describe_best(candidates: Sequence[Candidate]) -> list[str]:
-    """Return one sentence on the main metric that candidates of one run each have in common.
+def describe_best(
+    candidates: Sequence[Candidate], chosen: str | None = None, direction: str | None = None
+) -> list[str]:
+    """Return one sentence on the metric by which candidates of one run each are compared.
 
-    Empty if fewer than two have one.
+    `chosen` and `direction` are what `best_metric` returns. Without them, or where fewer than two
+    have that metric, it is the main one that they have in common. Empty if fewer than two have it.
     """
     known = Counter(name for each in candidates for name in _finite(each.metrics))
     common = [name for name, count in known.items() if count == max(known.values())]
     metric = next(iter(formatting.sort_metrics(common)), "")
+    if chosen and known[chosen] > 1:
+        metric = chosen
     ranked = [each for each in candidates if metric in _finite(each.metrics)]
     if len(ranked) < 2:
         return []
-    direction = formatting.best_is(metric)
+    if metric != chosen or direction is None:
+        direction = formatting.best_is(metric)
     ranked.sort(key=lambda each: each.metrics[metric] or 0.0, reverse=direction == "max")
     first, second, last = ranked[0], ranked[1], ranked[-1]
     shown = [formatting.metric_value(metric, each.metrics[metric]) for each in ranked]
