@@ -23,6 +23,10 @@ MAX_LOADERS = 16  # that raise, once each, in one program
 LATE_ERROR = (
     "the failed call may be earlier than the traceback shows: set CUDA_LAUNCH_BLOCKING=1 to see it"
 )
+NO_TERMINAL = (
+    "breakpoint() and pdb need a terminal, which ranks do not have: use a debugger that attaches "
+    "to a process, such as debugpy, or run the program without distrain"
+)
 MAX_MESSAGE = 4_000  # characters
 MAX_TRACEBACK = 100_000  # characters
 TRACEBACK = "Traceback (most recent call last):\n"
@@ -160,6 +164,8 @@ def _message_of(error: BaseException) -> str:
             return f"exited before training had ended: {error.code}"
         return f"exited with code {error.code or 0} before training had ended"
     kind = type(error).__name__
+    if kind == "BdbQuit":  # pdb has read the end of the empty standard input
+        return NO_TERMINAL
     try:
         return _without_advice(_original_message(str(error), kind)) or kind
     except Exception:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from bdb import BdbQuit
 from functools import partial
 from typing import NoReturn
 
@@ -124,6 +125,10 @@ def test_an_error_of_cuda_is_one_sentence_of_what_it_means() -> None:
         "traceback shows: set CUDA_LAUNCH_BLOCKING=1 to see it"
     )
     assert "Search for" in failure.traceback
+
+
+def test_a_breakpoint_without_a_terminal_is_explained() -> None:
+    assert "debugpy" in make_failure(0, BdbQuit()).message
 
 
 def test_a_traceback_begins_in_the_users_code() -> None:
