@@ -76,7 +76,7 @@ _SCRIPT_ADVICE = {
     "input": "load data in more processes (num_workers of the DataLoader), or reduce the work per "
     "sample",
     "communication": "use larger batches or accumulate gradients (no_sync), for fewer all-reduces",
-    "compute": "use bf16 or tf32, torch.compile, or more devices",
+    "compute": "use mixed precision (torch.autocast), torch.compile, or more devices",
     "unmeasured": "look for work between the batches and steps that are observed, or name phases "
     'by `with distrain.phase("forward"):`',
 }
