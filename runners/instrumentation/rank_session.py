@@ -85,6 +85,7 @@ class RankSession:
         world_size: int = 1,
     ) -> None:
         self._reporter = reporter
+        reporter.finished_steps = lambda: self.steps
         self.thread = get_ident()  # the one that trains
         self.rank = rank
         self.world_size = world_size

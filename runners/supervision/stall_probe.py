@@ -228,7 +228,7 @@ class StallProbe:
         return RankPosition(
             rank=rank,
             since=self._last_progress([rank]),
-            step=run.evidence.steps.get(rank, 0),
+            step=max(run.evidence.steps.get(rank, 0), answer.step if answer else 0),
             phase=RankPhase.EXIT if is_lingering else self._phase(rank, frames),
             condition=self._condition(rank, answer, pid),
             call=stack_groups.users_call(frames),

@@ -12,6 +12,7 @@ from distrain.runners.protocol.events import (
     Finished,
     Logged,
     RankEvaluation,
+    Stacks,
     Window,
 )
 
@@ -41,7 +42,7 @@ class StepOffsets:
             case Logged():
                 step = event.step + self._logged_offset(event)
                 self._last_logged[event.rank] = step
-            case Window() | RankEvaluation() | Finished() | Failure():
+            case Window() | RankEvaluation() | Finished() | Failure() | Stacks():
                 step = event.step + self._offsets.get(event.rank, 0)
                 if isinstance(event, Window):
                     self._last[event.rank] = step

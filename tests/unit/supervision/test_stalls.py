@@ -611,6 +611,35 @@ def test_a_rank_that_waits_too_long_for_one_that_trains_on_has_stalled(
     assert stall.ranks == [0]
 
 
+@pytest.mark.parametrize(("steps", "absent"), [((200, 200), [0, 1]), ((200, 199), [1])])
+def test_steps_that_no_window_has_told_yet_count(
+    steps: tuple[int, int],
+    absent: list[int],
+    tmp_path: Path,
+    clock: Clock,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # given ranks that hang in the same place; their last windows have ended at other steps
+    coordinator = begin_two_ranks(tmp_path, is_script=True)
+    coordinator.run.evidence.steps.update({0: 198, 1: 187})
+    frame = Frame("/home/me/train.py", 7, "read")
+
+    async def collect() -> dict[int, Stacks]:
+        thread = ThreadStack(name="MainThread", frames=[frame])
+        return {
+            rank: Stacks(rank=rank, time=1.0, threads=[thread], step=step)
+            for rank, step in enumerate(steps)
+        }
+
+    monkeypatch.setattr(coordinator.stall_probe.collector, "collect", collect)
+    clock.now += STALL_S + 1
+    asyncio.run(coordinator.stall_probe.check())
+    stall = coordinator.run.writer.state.stall
+    assert stall is not None
+    assert stall.ranks == absent
+    assert tuple(each.step for each in stall.positions) == steps
+
+
 def test_stacks_are_in_the_record_before_a_viewer_gets_them(
     coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
