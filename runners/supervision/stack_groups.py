@@ -77,6 +77,17 @@ def phase_of(frames: list[Frame]) -> str:
     return RankPhase.START if imports else ""
 
 
+def phase_of_rank(stacks: Stacks) -> str:
+    """Return the phase in which a rank is: that of its main thread.
+
+    For a GPU, torch runs the backward pass in another thread, which also compiles it.
+    """
+    phase = phase_of(main_frames(stacks))
+    others = (phase_of(each.frames) for each in stacks.threads[1:])
+    is_compiling = phase == RankPhase.BACKWARD and RankPhase.COMPILATION in others
+    return RankPhase.COMPILATION if is_compiling else phase
+
+
 def are_computing(positions: Iterable[RankPosition], busy: Collection[int]) -> bool:
     """Return whether ranks that do not wait for others use the CPU, as an evaluation does."""
     return any(

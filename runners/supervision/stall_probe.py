@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from msgspec import structs
 
-from distrain.runners.protocol.events import Frame, StackRequest, Stacks
+from distrain.runners.protocol.events import StackRequest, Stacks
 from distrain.runners.records.stacks import append_stacks
 from distrain.runners.records.stall import Condition, RankPhase, RankPosition, Stall
 from distrain.runners.supervision import pending_collectives, stack_groups
@@ -229,7 +229,7 @@ class StallProbe:
             rank=rank,
             since=self._last_progress([rank]),
             step=max(run.evidence.steps.get(rank, 0), answer.step if answer else 0),
-            phase=RankPhase.EXIT if is_lingering else self._phase(rank, frames),
+            phase=RankPhase.EXIT if is_lingering else self._phase(rank, answer),
             condition=self._condition(rank, answer, pid),
             call=stack_groups.users_call(frames),
             collective=group.pending if group else "",
@@ -242,11 +242,11 @@ class StallProbe:
         since = self._last_progress([rank])
         return RankPosition(rank=rank, since=since, step=step, condition=Condition.EXITED)
 
-    def _phase(self, rank: int, frames: list[Frame]) -> str:
+    def _phase(self, rank: int, answer: Stacks | None) -> str:
         if not self._run.ranks.has_greeted(rank):
             return RankPhase.START
         reported = _REPORTED.get(self._run.stall_watch.phase_of(rank), "")
-        return stack_groups.phase_of(frames) or reported
+        return (stack_groups.phase_of_rank(answer) if answer else "") or reported
 
     def _condition(self, rank: int, answer: Stacks | None, pid: int | None) -> str:
         """Return why a rank does not answer, as far as this host knows."""

@@ -178,6 +178,23 @@ def test_calls_tell_the_phase(calls: list[tuple[str, str]], phase: str) -> None:
     assert stack_groups.phase_of([Frame(file, 1, function) for file, function in calls]) == phase
 
 
+@pytest.mark.parametrize(
+    ("file", "function", "phase"),
+    [("_inductor/compile_fx.py", "compile_fx_inner", "compilation"),
+     ("utils/checkpoint.py", "recompute_fn", "backward")],
+)  # fmt: skip
+def test_the_backward_pass_of_a_gpu_is_compiled_in_another_thread(
+    file: str, function: str, phase: str
+) -> None:
+    waiting = Frame(f"{TORCH}/autograd/__init__.py", 7, "backward")
+    autograd = Frame(f"{TORCH}/{file}", 7, function)
+    threads = [
+        ThreadStack(name="MainThread", frames=[waiting]),
+        ThreadStack(name="thread 7", frames=[autograd]),
+    ]
+    assert stack_groups.phase_of_rank(Stacks(time=1.0, rank=0, threads=threads)) == phase
+
+
 def test_the_phases_of_our_own_code_name_functions_that_it_has() -> None:
     ours = [(path, names) for _, path, names in stack_groups._PHASES if "distrain/" in path]
     assert ours
