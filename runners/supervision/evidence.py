@@ -37,6 +37,7 @@ class Evidence(msgspec.Struct, kw_only=True):
     agent_signals: dict[str, int] = {}  # that somebody has sent to these agents to end them
     unreachable: dict[str, float] = {}  # hosts that do not answer, since when (Unix seconds)
     missing: str = ""  # which hosts or ranks did not join in time
+    mismatch: str = ""  # which different collectives the ranks wait in, as far as a stall tells
     last_words: dict[int, str] = {}  # what ranks that aborted or exited have printed of it
     launcher_code: int | None = None
     launcher_log: str = ""

@@ -48,6 +48,8 @@ def first_error(evidence: Evidence) -> RunError:
     reported = evidence.reported
     if _launcher_was_first(evidence) and reported:  # by ranks that noticed before they ended
         return run_errors.launcher_failed(evidence)
+    if reported and evidence.mismatch:
+        return run_errors.mismatch(evidence)
     if reported and (absent := [r for r in range(evidence.world_size) if r not in reported]):
         return run_errors.hang(evidence, absent)
     if reported:

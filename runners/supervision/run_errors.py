@@ -116,19 +116,30 @@ def hang(evidence: Evidence, absent: list[int]) -> RunError:
         rank, (_, first) = min(evidence.failures.items(), key=lambda each: each[1][0])
         line, _, _ = first.message.strip().partition("\n")
         message += f"; rank {rank}: {line}"
-    tracebacks = (
-        f"rank {rank} waited here:\n{failure.traceback}"
-        for rank, (_, failure) in evidence.failures.items()
-        if failure.traceback
-    )
     return RunError(
         rank=absent[0],
         type=HANG,
         message=message,
         step=evidence.steps.get(absent[0], 0),
         secondary=sorted(evidence.reported),
-        traceback=next(tracebacks, ""),
+        traceback=_first_wait(evidence),
     )
+
+
+def mismatch(evidence: Evidence) -> RunError:
+    """Return the error of ranks that waited for each other: none of them alone is to blame."""
+    message = f"{evidence.mismatch}; {positions(evidence)}"
+    return RunError(rank=None, type=HANG, message=message, traceback=_first_wait(evidence))
+
+
+def _first_wait(evidence: Evidence) -> str:
+    """Return where the first rank waited that has reported it."""
+    tracebacks = (
+        f"rank {rank} waited here:\n{failure.traceback}"
+        for rank, (_, failure) in evidence.failures.items()
+        if failure.traceback
+    )
+    return next(tracebacks, "")
 
 
 def launcher_failed(evidence: Evidence) -> RunError:

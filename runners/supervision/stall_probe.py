@@ -154,6 +154,7 @@ class StallProbe:
             is_over = self._run.evidence.ended or self._run.is_job_queued
             if self._run.ranks and not is_over:
                 seconds = time.time() - self._since(stall.since)
+                self._run.evidence.mismatch = ""
                 self._run.notice(f"the run continues after a stall of {seconds:.0f} s", "info")
         self._is_recorded = False
         self._began_s = None
@@ -185,6 +186,8 @@ class StallProbe:
         since = first.since if first else self._last_progress(stalled)
         stall = structs.replace(stall, since=self._since(since))
         run.set_state(stall=stall)
+        if not run.evidence.ended:  # ranks that time out may be slow to exit
+            run.evidence.mismatch = stall.mismatch
         if first is None:
             run.notice(stall.describe(time.time()), "info")
             self._save(answers.values())

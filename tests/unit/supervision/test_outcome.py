@@ -188,6 +188,16 @@ FAILED: dict[str, tuple[dict[str, Any], int | None, str, str, list[int]]] = {
         1, "Hang", "rank 1 is absent from a collective in which the others wait; "
         "last seen: rank 0 at step 20, rank 1 at step 19", [0, 2],
     ),
+    "ranks wait for each other in different collectives, until these time out": (
+        {
+            "failures": {0: (5.0, secondary_failure(0)), 2: (5.0, secondary_failure(2))},
+            "disconnected": {1: 5.0 + LATER},
+            "exits": exits(r0=1, r1=-signal.SIGTERM, r2=1),
+            "mismatch": "the ranks call different collectives as number 7",
+            "steps": {0: 20, 1: 20, 2: 20},
+        },
+        None, "Hang", "the ranks call different collectives as number 7; last seen: rank 0", [],
+    ),
     "the first collective fails: a firewall may be between the ranks": (
         {
             "failures": {

@@ -657,6 +657,35 @@ def test_steps_that_no_window_has_told_yet_count(
     assert tuple(each.step for each in stall.positions) == steps
 
 
+def test_different_collectives_are_remembered_until_the_ranks_go_on(
+    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    coordinator = begin_two_ranks(tmp_path, is_script=True)
+    run = coordinator.run
+    waiting = Frame(f"{TORCH}/distributed/distributed_c10d.py", 7, "wait")
+
+    async def collect() -> dict[int, Stacks]:
+        return {
+            rank: Stacks(
+                rank=rank,
+                time=1.0,
+                threads=[ThreadStack(name="MainThread", frames=[waiting])],
+                collectives=summarize([entry(8, retired=False, call=call)]),
+            )
+            for rank, call in enumerate(("gloo:all_reduce", "gloo:broadcast"))
+        }
+
+    monkeypatch.setattr(coordinator.stall_probe.collector, "collect", collect)
+    clock.now += STALL_S + 1
+    asyncio.run(coordinator.stall_probe.check())
+    assert "rank 1 gloo:broadcast" in run.evidence.mismatch
+    for rank in (0, 1):
+        run.stall_watch.record_step(rank, 0.01)
+    asyncio.run(coordinator.stall_probe.check())
+    assert run.writer.state.stall is None
+    assert not run.evidence.mismatch
+
+
 def test_stacks_are_in_the_record_before_a_viewer_gets_them(
     coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
