@@ -24,6 +24,7 @@ from tests.support.reporters import RecordingReporter
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:`torch.jit:FutureWarning")  # of torch 2.14
 @pytest.mark.parametrize("task", ["Restless", "Remembering", "Scripted", "Finishing", "Scored"])
 def test_a_run_is_the_same_to_the_bit_with_the_check_and_without(
     task: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
