@@ -77,7 +77,7 @@ class ScriptRun:
 
         It is for a program that calls `step` only from its second stage on.
         """
-        if self._session is not None and self._session is _session:
+        if self._session is _session:  # not yet replaced by another run
             _attempt(RankSession.begin_stage)
 
     def finish(self) -> None:

@@ -164,7 +164,7 @@ def _message_of(error: BaseException) -> str:
             return f"exited before training had ended: {error.code}"
         return f"exited with code {error.code or 0} before training had ended"
     kind = type(error).__name__
-    if kind == "BdbQuit":  # pdb has read the end of the empty standard input
+    if kind == "BdbQuit" and not (sys.stdin and sys.stdin.isatty()):
         return NO_TERMINAL
     try:
         return _without_advice(_original_message(str(error), kind)) or kind

@@ -85,13 +85,13 @@ class RankSession:
         world_size: int = 1,
     ) -> None:
         self._reporter = reporter
-        reporter.finished_steps = lambda: self.steps
         self.thread = get_ident()  # the one that trains
         self.rank = rank
         self.world_size = world_size
         self._window_s = window_s
         self._skip_steps = skip_steps
         self.loop = TrainingLoop()
+        reporter.count_steps = lambda: self.steps  # by another thread: not earlier
         self.automatic = Automatic()
         self.sources = Sources()
         self.sources.named_phases = self.loop.named_phases

@@ -44,11 +44,11 @@ FLUSH_S = 10.0
 class Reporter:
     """Sends events in order, merges windows under back-pressure, and answers a stop.
 
-    Thread-safe. `step` is the last one passed to `should_continue`. `finished_steps` tells how many
-    steps are finished; it is called in the reporting thread. `on_lost` is called when the
-    connection to the supervisor is lost. `on_event`, for processes that are not ranks, is called
-    with every message of the supervisor; the reporter then does not answer stops. Both are called
-    in the reporting thread. Raises OSError where no supervisor listens.
+    Thread-safe. `step` is the last one passed to `should_continue`. `count_steps`, which a
+    session replaces, returns the number of finished steps. `on_lost` is called when the connection
+    to the supervisor is lost. `on_event`, for processes that are not ranks, is called with every
+    message of the supervisor; the reporter then does not answer stops. All three are called in the
+    reporting thread. Raises OSError where no supervisor listens.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Reporter:
         self._is_lost = False
         self._has_dropped = False
         self.step = 0
-        self.finished_steps: Callable[[], int] = lambda: self.step
+        self.count_steps: Callable[[], int] = lambda: self.step
         self._limit: float = float("inf")
         self._stop_at: StopAt | None = None
         self._closing = False
@@ -318,7 +318,7 @@ class Reporter:
                         time=time.time(),
                         rank=self._rank,
                         number=event.number,
-                        step=self.finished_steps(),
+                        step=self.count_steps(),
                         threads=read_stacks(),
                         collectives=read_collectives(),
                         cpu_s=main_cpu_s(),
@@ -348,7 +348,7 @@ class NullReporter:
 
     save_at_stop = True
     step = 0
-    finished_steps: Callable[[], int] = int
+    count_steps: Callable[[], int] = int
 
     def send(self, event: Event) -> None: ...
 

@@ -87,6 +87,8 @@ class RunError(msgspec.Struct, frozen=True, kw_only=True):
         """The name of the log that explains it best, as `distrain logs` takes it."""
         if self.rank is not None:
             return f"rank-{self.rank}"
+        if self.type == "Hang":  # of all ranks
+            return "rank-0"
         return "launcher" if self.type in ("LauncherFailed", "JobEnded") else "supervisor"
 
 

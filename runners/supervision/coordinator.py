@@ -159,6 +159,8 @@ class Coordinator:
         match item:
             case dict():
                 self.run.set_state(**item)
+                if stall := item.get("stall"):
+                    self.run.evidence.note_stall(stall)
             case Attempt():
                 self._attempts.begin(self._attempts.number, item.step, item.reason)
             case Window():

@@ -12,6 +12,7 @@ import msgspec
 
 from distrain.runners.distributed.secondary_failures import is_secondary_abort
 from distrain.runners.protocol.events import Exited, Failure, Finished, Job, NonFinite
+from distrain.runners.records.stall import Stall
 
 
 class Evidence(msgspec.Struct, kw_only=True):
@@ -37,7 +38,7 @@ class Evidence(msgspec.Struct, kw_only=True):
     agent_signals: dict[str, int] = {}  # that somebody has sent to these agents to end them
     unreachable: dict[str, float] = {}  # hosts that do not answer, since when (Unix seconds)
     missing: str = ""  # which hosts or ranks did not join in time
-    mismatch: str = ""  # which different collectives the ranks wait in, as far as a stall tells
+    mismatched: Stall | None = None  # the last one in which ranks wait in different collectives
     last_words: dict[int, str] = {}  # what ranks that aborted or exited have printed of it
     launcher_code: int | None = None
     launcher_log: str = ""
@@ -163,8 +164,25 @@ class Evidence(msgspec.Struct, kw_only=True):
         """Return the exit code of a rank, negative for a signal; None if it is unknown."""
         return self.exits[rank].code if rank in self.exits else None
 
+    @property
+    def mismatch(self) -> str:
+        """Which different collectives the ranks wait in; "" once any has finished another step."""
+        stall = self.mismatched
+        if stall is None or any(self.steps.get(at.rank, 0) > at.step for at in stall.positions):
+            return ""
+        return stall.mismatch
+
+    def note_stall(self, stall: Stall) -> None:
+        """Keep a stall in which ranks wait in different collectives.
+
+        Later ones, of ranks whose collectives have timed out, do not replace it.
+        """
+        if stall.mismatch:
+            self.mismatched = stall
+
     def reopen(self, ranks: Iterable[int]) -> None:
         """Forget how these ranks have ended: their program has started them again."""
+        self.mismatched = None
         for rank in ranks:
             self.finished.pop(rank, None)
             self.failures.pop(rank, None)

@@ -133,7 +133,7 @@ def mismatch(evidence: Evidence) -> RunError:
 
 
 def _first_wait(evidence: Evidence) -> str:
-    """Return where the first rank waited that has reported it."""
+    """Return the traceback of the first rank that has reported where it waited."""
     tracebacks = (
         f"rank {rank} waited here:\n{failure.traceback}"
         for rank, (_, failure) in evidence.failures.items()

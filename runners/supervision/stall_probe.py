@@ -69,6 +69,9 @@ class StallProbe:
             for rank, each in answers.items():
                 if each.batch_s is not None and rank in self._run.ranks:
                     self._run.stall_watch.record_batch(rank, each.batch_s)
+                steps = self._run.evidence.steps
+                if each.step > steps.get(rank, 0):  # no window has reported it yet
+                    steps[rank] = each.step
             if stalled := self._stalled():  # still
                 self._judge(stalled, asked, answers)
 
@@ -154,7 +157,6 @@ class StallProbe:
             is_over = self._run.evidence.ended or self._run.is_job_queued
             if self._run.ranks and not is_over:
                 seconds = time.time() - self._since(stall.since)
-                self._run.evidence.mismatch = ""
                 self._run.notice(f"the run continues after a stall of {seconds:.0f} s", "info")
         self._is_recorded = False
         self._began_s = None
@@ -186,8 +188,7 @@ class StallProbe:
         since = first.since if first else self._last_progress(stalled)
         stall = structs.replace(stall, since=self._since(since))
         run.set_state(stall=stall)
-        if not run.evidence.ended:  # ranks that time out may be slow to exit
-            run.evidence.mismatch = stall.mismatch
+        run.evidence.note_stall(stall)
         if first is None:
             run.notice(stall.describe(time.time()), "info")
             self._save(answers.values())
@@ -231,7 +232,7 @@ class StallProbe:
         return RankPosition(
             rank=rank,
             since=self._last_progress([rank]),
-            step=max(run.evidence.steps.get(rank, 0), answer.step if answer else 0),
+            step=run.evidence.steps.get(rank, 0),
             phase=RankPhase.EXIT if is_lingering else self._phase(rank, answer),
             condition=self._condition(rank, answer, pid),
             call=stack_groups.users_call(frames),

@@ -45,6 +45,10 @@ _ADVICE = (
         "check dmesg for the OOM killer; if it was, decrease train.batch_size or data.workers",
         f"check dmesg for the OOM killer; if it was, {_SMALLER}",
     ),
+    _Advice(
+        ("different collectives",),
+        "let all ranks call the same collectives in the same order, with tensors of equal size",
+    ),
     _Advice(("SIGSEGV",), "read the log ({run.logs}): a library in C or C++ has crashed"),
     _Advice(("SIGABRT",), "read the log ({run.logs}): a library has aborted the process"),
     _Advice(("SIGTERM",), "find out who ended it: a user, a scheduler or the limit of a container"),

@@ -81,9 +81,10 @@ def compare(records: Sequence[Record], baseline: str | None = None) -> Compariso
     settings = compare_candidates(configs, plans, reported)
     if any(config.is_script for config in configs):
         warnings.append(AS_REPORTED)
-    if len(_evaluated_samples(candidates)) > 1:
-        counts = [f"{each.name} {each.eval_samples:,}" for each in candidates if each.metrics]
-        text = f"the last evaluations are of unequal numbers of samples: {', '.join(counts)}"
+    evaluated = [each for each in candidates if each.eval_samples is not None]
+    if not _have_equal_evaluations(candidates):
+        counts = [f"{each.name} {each.eval_samples:,}" for each in evaluated]
+        text = f"the last evaluations have unequal numbers of samples: {', '.join(counts)}"
         warnings.append(text)
     if names_logged > len(logged):
         warnings.append(
@@ -263,8 +264,8 @@ def _best_metric(record: Record) -> tuple[str | None, str | None]:
     return best_metric(wanted.best, wanted.best_is, record.state.facts)
 
 
-def _evaluated_samples(candidates: Sequence[Candidate]) -> set[int]:
-    return {each.eval_samples for each in candidates if each.eval_samples is not None}
+def _have_equal_evaluations(candidates: Sequence[Candidate]) -> bool:
+    return len({each.eval_samples for each in candidates} - {None}) < 2
 
 
 def _describe_results(
@@ -280,8 +281,9 @@ def _describe_results(
         candidates, candidates[base].name, lambda one, other: _ratio(one, other, pairs), unit
     )
     has_one_data_set = all(each.key not in DATA_KEYS for each in differences)
-    has_one_data_set &= len(_evaluated_samples(candidates)) < 2
-    chosen = {_best_metric(record) for record in records}
+    is_comparable = has_one_data_set and _have_equal_evaluations(candidates)
+    evaluated = (n for n, candidate in enumerate(candidates) if candidate.metrics)
+    chosen = {_best_metric(records[n]) for n in evaluated}
     metric, direction = chosen.pop() if len(chosen) == 1 else (None, None)
-    best = sentences.describe_best(candidates, metric, direction) if has_one_data_set else []
+    best = sentences.describe_best(candidates, metric, direction) if is_comparable else []
     return [*best, *found, ONE_RUN_EACH] if found else best

@@ -78,15 +78,14 @@ def describe_best(
     have that metric, it is the main one that they have in common. Empty if fewer than two have it.
     """
     known = Counter(name for each in candidates for name in _finite(each.metrics))
-    common = [name for name, count in known.items() if count == max(known.values())]
-    metric = next(iter(formatting.sort_metrics(common)), "")
-    if chosen and known[chosen] > 1:
-        metric = chosen
+    metric = chosen or ""
+    if known[metric] < 2:
+        common = [name for name, count in known.items() if count == max(known.values())]
+        metric, direction = next(iter(formatting.sort_metrics(common)), ""), None
     ranked = [each for each in candidates if metric in _finite(each.metrics)]
     if len(ranked) < 2:
         return []
-    if metric != chosen or direction is None:
-        direction = formatting.best_is(metric)
+    direction = direction or formatting.best_is(metric)
     ranked.sort(key=lambda each: each.metrics[metric] or 0.0, reverse=direction == "max")
     first, second, last = ranked[0], ranked[1], ranked[-1]
     shown = [formatting.metric_value(metric, each.metrics[metric]) for each in ranked]

@@ -56,11 +56,11 @@ class OutsideRequest(Event, frozen=True, tag="outside_request"):
 class Stacks(Event, frozen=True, tag="stacks"):
     """A rank's answer to a StackRequest with the same number, main thread first.
 
-    `step` is its last finished step, which no window may tell yet; 0 if unknown. `cpu_s` is the CPU
-    time that the main thread has used, 0 if unknown. `batch_s` are the seconds since it has read
-    the last batch of an evaluation, None if there was none. `is_from_outside`:
-    the rank has not answered, and its stacks were read by another process of its host; there may be
-    none. `is_suspended`: it was found to be suspended by a signal.
+    `step` is the last step that it has finished, which may be later than that of its last window;
+    0 if unknown. `cpu_s` is the CPU time that the main thread has used, 0 if unknown. `batch_s` are
+    the seconds since it has read the last batch of an evaluation, None if there was none.
+    `is_from_outside`: the rank has not answered, and its stacks were read by another process of its
+    host; there may be none. `is_suspended`: it was found to be suspended by a signal.
     """
 
     time: float

@@ -1,8 +1,9 @@
 """distrain in the forms of other libraries: a callback, a logger and a tracker.
 
 Each module needs its library, and nothing imports it but the user's program. They call only what
-any program may call: `distrain.init`, `log`, `log_eval`, `step` and `should_stop`. As those, they
-also record a program that distrain has not started. A run that the program has begun is continued.
+any program may call: `distrain.init`, `log`, `log_eval`, `step`, `should_stop` and `begin_stage` of
+the run. As those, they also record a program that distrain has not started. A run that the program
+has begun is continued.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import sys
@@ -127,8 +128,14 @@ def test_an_error_of_cuda_is_one_sentence_of_what_it_means() -> None:
     assert "Search for" in failure.traceback
 
 
-def test_a_breakpoint_without_a_terminal_is_explained() -> None:
-    assert "debugpy" in make_failure(0, BdbQuit()).message
+@pytest.mark.parametrize(("is_terminal", "is_explained"), [(False, True), (True, False)])
+def test_a_breakpoint_without_a_terminal_is_explained(
+    is_terminal: bool, is_explained: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stdin = io.StringIO()
+    monkeypatch.setattr(stdin, "isatty", lambda: is_terminal)
+    monkeypatch.setattr("sys.stdin", stdin)
+    assert ("debugpy" in make_failure(0, BdbQuit()).message) == is_explained
 
 
 def test_a_traceback_begins_in_the_users_code() -> None:

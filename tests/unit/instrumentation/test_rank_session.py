@@ -54,12 +54,12 @@ def test_samples_are_credited_to_the_step_that_they_are_part_of(
     assert sent.windows[-1].step == session.steps
 
 
-def test_the_supervisor_can_ask_for_steps_that_no_window_has_told_yet(sent: Sent) -> None:
+def test_the_supervisor_can_ask_for_steps_that_no_window_has_reported_yet(sent: Sent) -> None:
     session = RankSession(sent, 0, window_s=60.0, skip_steps=2)
     for _ in range(7):
         session.step()
     assert sent.windows[-1].step == 2
-    assert sent.finished_steps() == 7
+    assert sent.count_steps() == 7
 
 
 def test_batches_count_as_steps_where_step_is_never_called(sent: Sent) -> None:

@@ -59,6 +59,7 @@ from distrain.runners.records.journal import JournalWriter
 from distrain.runners.records.reader import Record
 from distrain.runners.records.run_folder import JOURNAL
 from distrain.runners.records.snapshot import Follower
+from distrain.runners.records.stall import Stall
 from distrain.runners.records.timeseries.appender import Appender
 from distrain.runners.records.timeseries.rows import read_totals
 from distrain.runners.records.timeseries.series import HOST, LOGGED, STEPS
@@ -280,6 +281,18 @@ def test_an_entry_of_a_journal_that_cannot_be_applied_loses_no_other(
         ]
         assert record.totals()[0]["steps"] == 2
         assert [event for _, event in record.events(kinds=["saved"])] == [saved(2)]
+
+
+def test_different_collectives_in_a_journal_are_remembered_after_the_stall(tmp_path: Path) -> None:
+    text = "the ranks call different collectives as number 7"
+    stall = Stall(since=1.0, ranks=[0, 1], waiting="", mismatch=text, positions=[])
+    journal = JournalWriter(create_run(tmp_path, CONFIG, word="far", plan=plan_here(CONFIG)))
+    journal.set_state(stall=stall)
+    journal.set_state(stall=None, stall_ended=2.0)
+    journal.close()
+    supervisor = Supervisor(journal.dir)
+    supervisor.journal.merge()
+    assert supervisor.coordinator.run.evidence.mismatch == text
 
 
 # --- one by one --------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ import pytest
 from msgspec import structs
 
 from distrain.runners.protocol.events import Exited, Failure, Finished, Job, NonFinite
+from distrain.runners.records.stall import RankPosition, Stall
 from distrain.runners.supervision.evidence import Evidence
 from distrain.runners.supervision.first_failure import REACTION_S
 from distrain.runners.supervision.observed_outcome import judge_observed
@@ -17,6 +18,13 @@ from distrain.runners.supervision.outcome import judge, supervisor_failure
 from distrain.runners.system.limits import limit_hint
 
 SOON, LATER = REACTION_S / 2, REACTION_S * 20
+MISMATCH = Stall(
+    since=0.0,
+    ranks=[0, 1, 2],
+    waiting="",
+    mismatch="the ranks call different collectives as number 7",
+    positions=[RankPosition(rank=rank, since=0.0, step=20) for rank in range(3)],
+)
 WATCHDOG = "[PG ID 0 Rank 0] Process group watchdog thread terminated with exception:"
 
 
@@ -190,13 +198,31 @@ FAILED: dict[str, tuple[dict[str, Any], int | None, str, str, list[int]]] = {
     ),
     "ranks wait for each other in different collectives, until these time out": (
         {
-            "failures": {0: (5.0, secondary_failure(0)), 2: (5.0, secondary_failure(2))},
-            "disconnected": {1: 5.0 + LATER},
-            "exits": exits(r0=1, r1=-signal.SIGTERM, r2=1),
-            "mismatch": "the ranks call different collectives as number 7",
+            "failures": {r: (5.0, secondary_failure(r)) for r in range(3)},
+            "mismatched": MISMATCH,
             "steps": {0: 20, 1: 20, 2: 20},
         },
         None, "Hang", "the ranks call different collectives as number 7; last seen: rank 0", [],
+    ),
+    "one of them is ended by the launcher before its own collective has timed out": (
+        {
+            "failures": {0: (5.0, secondary_failure(0)), 2: (5.0, secondary_failure(2))},
+            "disconnected": {1: 5.0 + LATER},
+            "exits": exits(r0=1, r1=-signal.SIGTERM, r2=1),
+            "mismatched": MISMATCH,
+            "steps": {0: 20, 1: 20, 2: 20},
+        },
+        None, "Hang", "the ranks call different collectives as number 7; last seen: rank 0", [],
+    ),
+    "ranks have waited in different collectives, and have gone on since": (
+        {
+            "failures": {0: (5.0, secondary_failure(0)), 2: (5.0, secondary_failure(2))},
+            "disconnected": {1: 5.0 + LATER},
+            "exits": exits(r0=1, r1=-signal.SIGTERM, r2=1),
+            "mismatched": MISMATCH,
+            "steps": {0: 22, 1: 21, 2: 22},
+        },
+        1, "Hang", "rank 1 is absent from a collective in which the others wait", [0, 2],
     ),
     "the first collective fails: a firewall may be between the ranks": (
         {

@@ -629,7 +629,7 @@ def test_a_rank_that_waits_too_long_for_one_that_trains_on_has_stalled(
 
 
 @pytest.mark.parametrize(("steps", "absent"), [((200, 200), [0, 1]), ((200, 199), [1])])
-def test_steps_that_no_window_has_told_yet_count(
+def test_steps_that_no_window_has_reported_yet_count(
     steps: tuple[int, int],
     absent: list[int],
     tmp_path: Path,
@@ -657,12 +657,14 @@ def test_steps_that_no_window_has_told_yet_count(
     assert tuple(each.step for each in stall.positions) == steps
 
 
-def test_different_collectives_are_remembered_until_the_ranks_go_on(
+def test_different_collectives_are_remembered_until_a_rank_goes_on(
     tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(stall_probe, "FIRST_PAUSE_S", 0.0)
     coordinator = begin_two_ranks(tmp_path, is_script=True)
     run = coordinator.run
     waiting = Frame(f"{TORCH}/distributed/distributed_c10d.py", 7, "wait")
+    have_timed_out = False
 
     async def collect() -> dict[int, Stacks]:
         return {
@@ -670,7 +672,8 @@ def test_different_collectives_are_remembered_until_the_ranks_go_on(
                 rank=rank,
                 time=1.0,
                 threads=[ThreadStack(name="MainThread", frames=[waiting])],
-                collectives=summarize([entry(8, retired=False, call=call)]),
+                collectives=summarize([entry(8, retired=have_timed_out, call=call)]),
+                step=5,
             )
             for rank, call in enumerate(("gloo:all_reduce", "gloo:broadcast"))
         }
@@ -679,10 +682,14 @@ def test_different_collectives_are_remembered_until_the_ranks_go_on(
     clock.now += STALL_S + 1
     asyncio.run(coordinator.stall_probe.check())
     assert "rank 1 gloo:broadcast" in run.evidence.mismatch
-    for rank in (0, 1):
-        run.stall_watch.record_step(rank, 0.01)
+    have_timed_out = True
+    clock.now += STALL_S
     asyncio.run(coordinator.stall_probe.check())
-    assert run.writer.state.stall is None
+    stall = run.writer.state.stall
+    assert stall is not None
+    assert not stall.mismatch
+    assert "rank 1 gloo:broadcast" in run.evidence.mismatch
+    run.evidence.steps[0] += 1
     assert not run.evidence.mismatch
 
 

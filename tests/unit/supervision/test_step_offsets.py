@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec import structs
 
-from distrain.runners.protocol.events import Finished, Logged
+from distrain.runners.protocol.events import Finished, Logged, Stacks
 from distrain.runners.supervision.step_offsets import StepOffsets
 from tests.support.records import make_window
 
@@ -32,6 +32,7 @@ def test_steps_of_logged_values_continue_unless_the_script_counts_them(
     offsets.apply(make_window(1, 25))
     assert offsets.begin([1]) == 25
     assert [offsets.apply(logged(step)) for step in second] == [*map(logged, counted)]
-    for event in (make_window(1, 3), Finished(time=1.0, rank=1, step=3)):
+    stacks = Stacks(time=1.0, rank=1, threads=[], step=3)
+    for event in (make_window(1, 3), Finished(time=1.0, rank=1, step=3), stacks):
         assert offsets.apply(event) == structs.replace(event, step=28)
     assert offsets.apply(make_window(0, 3)) == make_window(0, 3)

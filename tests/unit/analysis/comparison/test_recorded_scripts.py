@@ -58,28 +58,6 @@ def test_no_script_is_best_where_their_data_differ(
     assert any("is best by top1" in text for text in found.results) == is_said
 
 
-def test_no_run_is_best_where_the_evaluations_are_of_other_samples(tmp_path: Path) -> None:
-    records = [
-        RunBuilder(tmp_path, name).steps(40).evaluation(samples, top1=0.9).end().record
-        for name, samples in (("a", 360), ("b", 1000))
-    ]
-    found = recorded_runs.compare(records)
-    assert not any("best" in text for text in found.results)
-    assert (
-        "the last evaluations are of unequal numbers of samples: a 360, b 1,000" in found.warnings
-    )
-
-
-def test_runs_are_compared_by_the_metric_of_their_best_checkpoint(tmp_path: Path) -> None:
-    wanted = {"checkpoint.best": "margin", "checkpoint.best_is": "max"}
-    records = [
-        RunBuilder(tmp_path, name, **wanted).steps(40).evaluation(**values).end().record
-        for name, values in (("a", {"top1": 0.9, "margin": 2}), ("b", {"top1": 0.8, "margin": 3}))
-    ]
-    found = recorded_runs.compare(records)
-    assert any(text.startswith("b is best by margin") for text in found.results)
-
-
 @pytest.mark.parametrize("count", [MAX_POINTS - 100, MAX_POINTS + 2])
 def test_curves_of_many_evaluations_have_every_metric_and_the_last_value(
     tmp_path: Path, count: int
