@@ -307,6 +307,9 @@ def test_advice_fits_the_failure() -> None:
     port = RunError(rank=0, type="DistNetworkError", message="port 29500: Address already in use")
     assert "another port will be chosen" in advice_for(port)
     assert "will be chosen" not in advice_for(port, is_script=True), "it chooses its port itself"
+    sizes = "killed by SIGABRT: [enforce fail at pair.cc] op.preamble.length <= op.nbytes. 9 vs 4"
+    for message in (sizes, "the ranks call different collectives as number 207"):
+        assert "the same collectives" in advice_for(RunError(rank=0, type="Exit", message=message))
 
 
 def test_the_place_of_a_failure_is_the_last_line_of_the_users_code() -> None:

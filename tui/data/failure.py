@@ -30,6 +30,9 @@ class _Advice(NamedTuple):
 
 
 _SMALLER = "use smaller batches, or fewer loader processes"
+_SAME_COLLECTIVES = (
+    "let all ranks call the same collectives in the same order, with tensors of equal size"
+)
 _ADVICE = (
     _Advice(
         ("out of memory",),
@@ -45,10 +48,8 @@ _ADVICE = (
         "check dmesg for the OOM killer; if it was, decrease train.batch_size or data.workers",
         f"check dmesg for the OOM killer; if it was, {_SMALLER}",
     ),
-    _Advice(
-        ("different collectives",),
-        "let all ranks call the same collectives in the same order, with tensors of equal size",
-    ),
+    _Advice(("different collectives",), _SAME_COLLECTIVES),
+    _Advice(("op.preamble.length",), _SAME_COLLECTIVES),  # gloo: unequal sizes
     _Advice(("SIGSEGV",), "read the log ({run.logs}): a library in C or C++ has crashed"),
     _Advice(("SIGABRT",), "read the log ({run.logs}): a library has aborted the process"),
     _Advice(("SIGTERM",), "find out who ended it: a user, a scheduler or the limit of a container"),
