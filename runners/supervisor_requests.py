@@ -9,7 +9,8 @@ from distrain.runners.errors import DistrainError
 from distrain.runners.protocol.client import ask_for_stacks, send_to_supervisor
 from distrain.runners.protocol.events import Stacks, Stop
 from distrain.runners.records.reader import Record
-from distrain.runners.records.state import RunState, is_supervised
+from distrain.runners.records.state import RunState
+from distrain.runners.records.supervisor_check import is_supervised
 from distrain.runners.session import POLL_S
 from distrain.runners.system import processes
 

@@ -15,15 +15,13 @@ from distrain.runners.config.plan import Plan
 from distrain.runners.errors import ConfigError, DistrainError, RunsFolderError
 from distrain.runners.records.meta import check_printable
 from distrain.runners.records.run_ids import new_run_id
-from distrain.runners.records.state import (
+from distrain.runners.records.state import known_provenance, not_a_record, read_state
+from distrain.runners.records.supervisor_check import (
     LAUNCH_S,
     OUT_OF_SIGHT,
     SILENT_S,
     WRITTEN,
     check_supervisor,
-    known_provenance,
-    not_a_record,
-    read_state,
 )
 from distrain.runners.records.untrusted import decode
 from distrain.runners.system.files import (

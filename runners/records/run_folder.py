@@ -21,19 +21,21 @@ from distrain.runners.records.checkpoint_files import last_checkpoint
 from distrain.runners.records.logs import read_crash
 from distrain.runners.records.meta import Meta, change_meta, read_meta
 from distrain.runners.records.state import (
+    RunState,
+    Status,
+    newer_record,
+    not_a_record,
+    read_state,
+    unreadable,
+)
+from distrain.runners.records.supervisor_check import (
     LOST,
     LOST_BY_SIGNAL,
     LOST_READ_ONLY,
     UNSUPERVISED,
     WRITTEN,
-    RunState,
-    Status,
     check_supervisor,
     is_supervised,
-    newer_record,
-    not_a_record,
-    read_state,
-    unreadable,
 )
 from distrain.runners.system.files import last_modified, read_regular
 

@@ -16,7 +16,7 @@ from distrain.runners.config.plan import Plan
 from distrain.runners.config.schema import RunConfig
 from distrain.runners.errors import DistrainError
 from distrain.runners.protocol.client import TOKEN_FILE_NAME, ServerAddresses
-from distrain.runners.records.state import SILENT_S
+from distrain.runners.records.supervisor_check import SILENT_S
 from distrain.runners.records.writer import RecordWriter
 from distrain.runners.supervision.coordinator import Coordinator
 from distrain.runners.supervision.device_queue import DeviceLease

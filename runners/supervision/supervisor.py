@@ -29,7 +29,8 @@ from distrain.runners.protocol.events import RunEnded
 from distrain.runners.records.logs import read_last_words
 from distrain.runners.records.meta import read_meta
 from distrain.runners.records.reader import Record
-from distrain.runners.records.state import is_supervised, read_state
+from distrain.runners.records.state import read_state
+from distrain.runners.records.supervisor_check import is_supervised
 from distrain.runners.records.writer import RecordWriter
 from distrain.runners.supervision import background
 from distrain.runners.supervision.addresses import (

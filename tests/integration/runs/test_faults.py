@@ -20,7 +20,7 @@ import pytest
 
 from distrain import Record, Run
 from distrain.runners.records.stall import Stall
-from distrain.runners.records.state import is_supervised
+from distrain.runners.records.supervisor_check import is_supervised
 from tests.support.runs import assert_nothing_left, processes_of, steps_of, wait_until
 
 Start = Callable[..., Run]

@@ -47,7 +47,7 @@ from distrain.runners.protocol.events import (
     Stacks,
     ThreadStack,
 )
-from distrain.runners.records import stacks
+from distrain.runners.records import stacks, supervisor_check
 from distrain.runners.records import state as states
 from distrain.runners.records.database import DATABASE
 from distrain.runners.records.folder import create_run
@@ -529,7 +529,7 @@ def test_a_run_that_ends_while_it_is_read_is_not_one_that_lost_its_supervisor(
         writer.set_state(status="completed")
         return False
 
-    monkeypatch.setattr(states, "is_supervised", end)
+    monkeypatch.setattr(supervisor_check, "is_supervised", end)
     assert Record(writer.dir).status == "completed"
     writer.close()
 
@@ -596,7 +596,10 @@ def test_a_live_run_whose_supervisor_is_suspended_says_so(writer: RecordWriter) 
     while psutil.Process(child.pid).status() != psutil.STATUS_STOPPED:
         time.sleep(0.01)
     suspended = Record(writer.dir).state
-    assert (suspended.status, suspended.reason) == ("running", states.SUSPENDED.format(child.pid))
+    assert (suspended.status, suspended.reason) == (
+        "running",
+        supervisor_check.SUSPENDED.format(child.pid),
+    )
     child.send_signal(signal.SIGCONT)
     while psutil.Process(child.pid).status() == psutil.STATUS_STOPPED:
         time.sleep(0.01)
@@ -639,7 +642,7 @@ def test_a_run_without_a_supervisor_fails_after_a_minute(folder: Path) -> None:
     state = states.read_state(folder)
     late = msgspec.structs.replace(state, created=time.time() - 61)
     states.write_state(folder, late)
-    assert Record(folder).state.reason == states.NEVER_STARTED
+    assert Record(folder).state.reason == supervisor_check.NEVER_STARTED
 
 
 # --- measurements ------------------------------------------------------------------------------
