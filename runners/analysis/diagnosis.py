@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from distrain.runners import formatting
+from distrain.runners.analysis.cores import busy_percent, core_count
 from distrain.runners.analysis.stragglers import (
     Straggler,
     find_straggler_among,
@@ -27,7 +28,7 @@ from distrain.runners.records.reader import Record
 from distrain.runners.records.snapshot import measured_shares
 from distrain.runners.records.state import RunState
 from distrain.runners.records.timeseries.curves import Curve
-from distrain.runners.records.timeseries.series import GPU, HOST, PROCS
+from distrain.runners.records.timeseries.series import GPU, HOST
 from distrain.runners.system.peak_flops import peak_flops
 
 DiagnosisKind = Literal[
@@ -247,8 +248,8 @@ def _check_input(findings: _Findings) -> Diagnosis | None:
     workers = findings.record.config.data.workers
     if data < MIN_WAIT or data < findings.shares["comm"]:
         return None
-    cores = _core_count(findings.state)
-    busy = _busy_cores(findings.record, findings.state)
+    cores = core_count(findings.state)
+    busy = busy_percent(findings.record, findings.state)
     evidence = f"the ranks wait for data {formatting.percent(data)} of a step"
     if not findings.record.config.is_script:
         evidence += f"; loader processes: {workers}"
@@ -375,33 +376,3 @@ _CHECKS: tuple[Callable[[_Findings], Diagnosis | None], ...] = (
 
 def _format_shares(findings: _Findings, phases: tuple[str, ...]) -> str:
     return ", ".join(f"{name} {formatting.percent(findings.shares[name])}" for name in phases)
-
-
-def _core_count(state: RunState) -> int | None:
-    """Return the number of cores of the host that the run may use.
-
-    Those of a job's nodes are not known.
-    """
-    if state.plan and state.plan.scheduled:
-        return None
-    host = state.provenance.get("host") or {}
-    cores: int | None = host.get("threads")
-    return host.get("usable_threads", cores) if _has_own_cores(state) else cores
-
-
-def _has_own_cores(state: RunState) -> bool:
-    """Return whether the ranks share a part of this host's cores, as those of a container."""
-    host = state.provenance.get("host") or {}
-    usable, plan = host.get("usable_threads"), state.plan
-    is_here = plan is not None and not plan.tasks and plan.nodes == 1 and not plan.scheduled
-    return is_here and usable is not None and usable < (host.get("threads") or usable)
-
-
-def _busy_cores(record: Record, state: RunState) -> float | None:
-    """Return how busy the cores were over the whole run, in percent."""
-    if _has_own_cores(state):
-        each = record.totals(PROCS, ("cpu_sum", "cpu_n")).values()
-        shares = [one["cpu_sum"] / one["cpu_n"] for one in each if one["cpu_n"]]
-        return min(100.0, sum(shares) / (_core_count(state) or 1)) if shares else None
-    totals = record.totals(HOST).get(0)
-    return totals["cpu_sum"] / totals["cpu_n"] if totals and totals["cpu_n"] else None
