@@ -67,6 +67,8 @@ def _ask_to_replace(app: App[Any], name: str, path: Path, save: Callable[[], Non
             save()
 
     text = f"A preset with this name exists: {path}"
+    if presets.has_comments(path):
+        text += "\nThe comments in it will be lost."
     answers = [Answer("yes", "Replace", "warning", "r")]
     app.push_screen(ChoiceDialog(f"Replace {name}?", text, answers), answer)
 
