@@ -63,7 +63,7 @@ from distrain.runners.system.outside_stacks import read_ranks
 from distrain.runners.system.processes import end_descendants
 from distrain.runners.system.rank_identity import AgentIdentity
 from distrain.runners.system.scratch import VARIABLE as SCRATCH_FOLDER
-from distrain.runners.system.scratch import scratch_folder
+from distrain.runners.system.scratch import remove_scratch_folders, scratch_folder
 
 END_RANKS = [(signal.SIGTERM, 10.0), (signal.SIGKILL, 3.0)]
 LEAVE_S = 10.0  # after the ranks here have ended
@@ -229,6 +229,8 @@ class NodeAgent:
     def _end_ranks(self) -> None:
         end_descendants(END_RANKS)
         time.sleep(LEAVE_S)
+        # The agent of torch waits for longer where the network has failed.
+        remove_scratch_folders()
         os._exit(self.exit_code)
 
     def _send_notice(

@@ -29,6 +29,8 @@ MAX_TMPDIR_BYTES = 70  # a socket's path has 107 bytes, and some schedulers' TMP
 MAX_HOST_NAME_BYTES = 255
 SEMAPHORES = Path("/dev/shm")  # where Linux has the named semaphores of multiprocessing
 
+_open_folders: set[Path] = set()  # of this process
+
 
 @contextlib.contextmanager
 def scratch_folder(kind: str = "", *, for_sockets: bool = True) -> Iterator[Path]:
@@ -40,10 +42,18 @@ def scratch_folder(kind: str = "", *, for_sockets: bool = True) -> Iterator[Path
     parent = Path(_short_tmpdir() if for_sockets else tempfile.gettempdir())
     _remove_leftovers(parent)
     folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{kind}", dir=parent))
+    _open_folders.add(folder)
     try:
         with _locked(folder):
             yield folder
     finally:
+        _remove(folder)
+        _open_folders.discard(folder)
+
+
+def remove_scratch_folders() -> None:
+    """Remove the folders of this process, which is about to end without leaving their blocks."""
+    for folder in list(_open_folders):
         _remove(folder)
 
 

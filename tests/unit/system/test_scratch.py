@@ -35,6 +35,22 @@ with _record_folder("run", config, plan_here(config)):
 """
 JOINED = "import os; os.environ.pop('DISTRAIN_RUN', None); LAUNCHER = 'torchrun'" + NODE_AGENT
 SCHEDULED = "import os; os.environ['DISTRAIN_RUN'] = '/shared'; LAUNCHER = 'slurm'" + NODE_AGENT
+# The supervisor is lost while the agent of torch waits for a host that does not answer.
+LOST = """
+import os, threading, time
+from distrain.runners.config.planning import plan_here
+from distrain.runners.config.schema import RunConfig
+from distrain.runners.launchers import node
+from distrain.runners.system.rank_identity import AgentIdentity
+os.environ.pop("DISTRAIN_RUN", None)
+node.LEAVE_S = 0.1
+agent = node.NodeAgent(AgentIdentity(1))
+config = RunConfig(launcher="torchrun")
+with node._record_folder("run", config, plan_here(config)):
+    print(os.environ["DISTRAIN_SCRATCH"], flush=True)
+    threading.Thread(target=agent._end_ranks).start()
+    time.sleep(600)
+"""
 # A process that is killed while it has a socket and a semaphore of multiprocessing.
 CHILD = """
 import multiprocessing, os, signal
@@ -71,6 +87,19 @@ def test_what_killed_processes_leave_is_removed_at_the_end(parent: Path) -> None
         assert semaphores(folder)
     assert not list(parent.iterdir())
     assert not semaphores(folder)
+
+
+def test_an_agent_that_has_lost_the_supervisor_leaves_nothing_while_it_waits_for_a_host(
+    parent: Path,
+) -> None:
+    token = parent / "token"
+    token.touch(0o600)
+    token.write_text("t" * 43)
+    environment = {**os.environ, "DISTRAIN_TOKEN_FILE": str(token)}
+    command = [sys.executable, "-c", LOST]
+    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, timeout=60)
+    assert done.stdout.startswith(str(parent / "distrain-node-"))
+    assert list(parent.iterdir()) == [token]
 
 
 def start_rank(folder: Path) -> subprocess.Popen[str]:
