@@ -30,10 +30,6 @@ from distrain.runners.system.home_folders import config_folder
 BUILT_IN = Path(__file__).resolve().parents[2] / "presets"
 NAME = r"[A-Za-z0-9][A-Za-z0-9_.-]*"
 MOST_CHARACTERS = 100  # of a name
-# The strings of a TOML file, in which "#" begins no comment, and a comment as the only group.
-_STRING_OR_COMMENT = re.compile(
-    r'''"""(?s:\\.|.)*?"""|'{3}(?s:.)*?'{3}|"(?:\\.|[^"\\\n])*"|'[^'\n]*'|(#)'''
-)
 
 
 class Preset(msgspec.Struct, frozen=True, kw_only=True):
@@ -145,21 +141,11 @@ def save_preset(name: str, config: RunConfig, force: bool = False) -> Path:
             _create(path, config.to_toml(whole=False).encode())
     except OSError as error:
         if isinstance(error, FileExistsError) and error.filename == str(path):
-            loss = ", without the comments in it" if has_comments(path) else ""
-            text = f"you already have a preset {name} ({path}); --force replaces it{loss}"
+            fix = "--force replaces it; comments in it are lost"
+            text = f"you already have a preset {name} ({path}); {fix}"
             raise ConfigError(text) from None
         raise ConfigError(f"the preset cannot be written to {path}: {error.strerror}") from None
     return path
-
-
-def has_comments(path: Path) -> bool:
-    """Return whether the file has comments, which are lost where `save_preset` replaces it."""
-    try:
-        require_regular(path.stat())
-        text = read_named(path)
-    except (OSError, UnicodeDecodeError):
-        return False
-    return any(found[1] for found in _STRING_OR_COMMENT.finditer(text))
 
 
 def _create(path: Path, data: bytes) -> None:

@@ -459,7 +459,7 @@ def test_a_saved_preset_is_the_same_run() -> None:
 def test_a_users_preset_is_replaced_only_after_confirmation(is_listed: bool) -> None:
     def write() -> None:
         user_folder().mkdir(parents=True)
-        (user_folder() / "mine.toml").write_text('description = "old"  # of last year\n')
+        (user_folder() / "mine.toml").write_text('description = "old"\n')
 
     if is_listed:
         write()
@@ -473,7 +473,7 @@ def test_a_users_preset_is_replaced_only_after_confirmation(is_listed: bool) -> 
         await pilot.press("enter")
         await pilot.pause()
         assert isinstance(pilot.app.screen, ChoiceDialog)
-        assert "The comments in it will be lost." in str(pilot.app.screen.text.render())
+        assert "Comments in it are lost." in str(pilot.app.screen.text.render())
         assert load_preset("mine").description == "old"
         await pilot.press("right", "enter")
         await until(pilot, lambda: not differences(load_preset("mine"), load_preset("ddp")))

@@ -20,7 +20,6 @@ from distrain.runners.config.presets import (
     BUILT_IN,
     describe,
     find,
-    has_comments,
     listing,
     load_preset,
     locate,
@@ -306,25 +305,6 @@ def test_a_preset_is_replaced_only_with_force(own_folder: Path) -> None:
     assert load_preset("mine").strategy == "ddp"
     save_preset("mine", RunConfig(strategy="dp"), force=True)
     assert load_preset("mine").strategy == "dp"
-
-
-@pytest.mark.parametrize(
-    ("text", "commented"),
-    [
-        ("[train]\nlr = 0.1  # 0.3 diverges\n", True),
-        ("# don't raise lr\n[train]\nlr = 0.1\n", True),
-        ('description = "run #3, \\"#4\\""\ndata.root = \'/data/#5\'\n', False),
-        ('description = """\n# one\n"""\ndata.root = \'\'\'\n# "two\n\'\'\'\n', False),
-    ],
-)
-def test_whoever_replaces_a_preset_is_told_that_its_comments_are_lost(
-    text: str, commented: bool, own_folder: Path
-) -> None:
-    path = own(own_folder, "mine", text)
-    assert has_comments(path) == commented
-    with pytest.raises(ConfigError) as refused:
-        save_preset("mine", RunConfig())
-    assert ("without the comments in it" in str(refused.value)) == commented
 
 
 def test_a_preset_that_is_replaced_stays_a_link_and_private(
