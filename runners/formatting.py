@@ -199,6 +199,11 @@ def size(number: float | None) -> str:
     return f"{number:.0f} {_SIZES[0]}" if power == 0 else f"{number:.3g} {_SIZES[power]}"
 
 
+def logged_value(value: float | None) -> str:
+    """Return the last value that a script has logged by a name; None was NaN or infinite."""
+    return "not finite" if value is None else figure(value)
+
+
 def metric(name: str, value: float | None) -> str:
     """Return an evaluation metric with its name: "top1 96.39 %", "loss 0.1345"."""
     return f"{name} {metric_value(name, value)}"

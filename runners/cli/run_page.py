@@ -243,7 +243,7 @@ def _script_figures(record: Record) -> list[tuple[str, str]]:
 
 def _logged(snapshot: Snapshot) -> list[tuple[str, str]]:
     """Return the last values that were logged, of the first names if there are many."""
-    fields = [(name, formatting.figure(value)) for name, value in snapshot.logged.items()]
+    fields = [(name, formatting.logged_value(value)) for name, value in snapshot.logged.items()]
     hidden = len(snapshot.logged_names) - len(fields)
     if hidden > 0:
         fields.append(("…", f"{formatting.plural(hidden, 'more name')} (see --json)"))

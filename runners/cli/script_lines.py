@@ -44,7 +44,7 @@ class ScriptLines(RunLines):
         if now.samples_per_s is not None:
             parts.append(formatting.rate(now.samples_per_s))
         values = [*now.logged.items()][:MOST_VALUES]
-        parts += [f"{_short(name)} {formatting.figure(value)}" for name, value in values]
+        parts += [f"{_short(name)} {formatting.logged_value(value)}" for name, value in values]
         hidden = len(now.logged_names) - len(values)
         if hidden > 0:
             parts.append(f"and {formatting.plural(hidden, 'more value')}")

@@ -172,7 +172,7 @@ def _waiting(now: Snapshot) -> str:
 def _logged(now: Snapshot, width: int) -> Text:
     """Return the last values that a script has logged, its rate and its last evaluation."""
     parts = [
-        Text.assemble(f"{name} ", (formatting.figure(value), "bold"))
+        Text.assemble(f"{name} ", (formatting.logged_value(value), "bold"))
         for name, value in now.logged.items()
     ]
     if parts:

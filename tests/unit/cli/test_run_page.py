@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,7 @@ from rich.console import Console
 from distrain.runners.cli import run_page
 from distrain.runners.cli.run_lines import describe_event, format_progress
 from distrain.runners.cli.run_picture import render_run
+from distrain.runners.cli.script_lines import ScriptLines
 from distrain.runners.protocol.events import ENDLESS, Saved
 from distrain.runners.records.snapshot import Follower
 from distrain.tui.widgets.run_header import header
@@ -93,3 +97,15 @@ def test_the_evaluation_of_the_best_checkpoint_is_named_as_that(
     assert [text.count("top1 40.00 %") for text in texts] == [1, 2]
     assert [text.count("best checkpoint") for text in texts] == ([1, 0] if is_last else [1, 2])
     assert not any("best evaluation" in text for text in texts)
+
+
+def test_a_logged_value_that_is_not_a_number_is_not_shown_as_missing(tmp_path: Path) -> None:
+    run = RunBuilder(tmp_path, script={"path": "train.py"}, world=1)
+    run.logged(loss=0.5, acc=0.75).logged(loss=math.nan, acc=0.8)
+    progress = io.StringIO()
+    ScriptLines(run.record, progress, 0.0, io.StringIO()).update()
+    snapshot = Follower(run.record).snapshot()
+    lines = [line.plain for line in header(snapshot, run.record.config, 100)]
+    for shown in (progress.getvalue(), "\n".join(lines), run_page.format_page(run.record)):
+        assert re.search(r"loss +not finite", shown)
+        assert re.search(r"acc +0\.8", shown)
