@@ -169,11 +169,15 @@ class Meter:
         self._send_logged(until=math.inf)
 
     def flush_after_error(self) -> None:
-        """Report the finished steps of the open window without waiting for the device."""
+        """Report the finished steps of the open window without waiting for the device.
+
+        The time since the last mark is left out: the rank may have hung in it until the error.
+        """
         del self._losses[self._losses_of_steps :]
         del self._samples[self._losses_of_steps :]
         del self._weights[self._losses_of_steps :]
         with contextlib.suppress(Exception):  # the device may be lost
+            self._clock.skip()
             self._close()
 
     def _report(self, closed: ClosedWindow) -> None:

@@ -32,6 +32,10 @@ class ManualClock:
         self._phases[phase] += now - self._last
         self._last = now
 
+    def skip(self) -> None:
+        self._began += self.now - self._last
+        self._last = self.now
+
     def end_step(self) -> None:
         pass
 
@@ -384,3 +388,12 @@ def test_the_steps_before_a_failure_are_reported() -> None:
     metered.meter.flush_after_error()
     [window] = metered.reporter.windows
     assert (window.step, window.steps, window.samples, window.loss_sum) == (2, 2, 8, 16.0)
+
+
+def test_the_hang_that_ends_in_a_failure_is_in_no_window() -> None:
+    metered = MeteredSteps()
+    metered.run(2.0, 2.0)
+    metered.clock.now += 100  # in a collective that times out
+    metered.meter.flush_after_error()
+    [window] = metered.reporter.windows
+    assert window.seconds == 2 * STEP_S
