@@ -200,7 +200,7 @@ def size(number: float | None) -> str:
 
 
 def logged_value(value: float | None) -> str:
-    """Return the last value that a script has logged by a name; None was NaN or infinite."""
+    """Return the last value that a script has logged by a name; None stands for NaN or infinity."""
     return "not finite" if value is None else figure(value)
 
 

@@ -28,7 +28,7 @@ def _has_own_cores(state: RunState) -> bool:
 
 
 def busy_percent(record: Record, state: RunState) -> float | None:
-    """Return how busy these cores were over the whole run; None where it was not measured."""
+    """Return how busy the cores of `core_count` were over the whole run; None if unknown."""
     if _has_own_cores(state):
         each = record.totals(PROCS, ("cpu_sum", "cpu_n")).values()
         shares = [one["cpu_sum"] / one["cpu_n"] for one in each if one["cpu_n"]]

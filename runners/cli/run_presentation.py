@@ -14,6 +14,7 @@ STOP = "every rank stops after the same step and a checkpoint is written"
 STOP_UNSAVED = (
     "every rank stops after the same step; no checkpoint is written, because checkpoint.keep is 0"
 )
+STOP_STALLED = "it is stalled, and stops with a checkpoint only if it goes on"
 STOP_NOW = "it ends at once, without a checkpoint"
 STOP_SCRIPT = "its processes are asked to stop, or else interrupted as by Ctrl-C"
 STOP_OBSERVED = "its program is asked to stop"
@@ -72,7 +73,9 @@ class RunPresentation:
             return STOP_SCRIPT_NOW if now else STOP_SCRIPT
         if now:
             return STOP_NOW
-        return STOP if record.config.saves_at_stop else STOP_UNSAVED
+        if not record.config.saves_at_stop:
+            return STOP_UNSAVED
+        return STOP_STALLED if record.state.current_stall else STOP
 
     def notices(self) -> list[str]:
         plan = self._run.record.state.plan

@@ -141,7 +141,7 @@ def save_preset(name: str, config: RunConfig, force: bool = False) -> Path:
             _create(path, config.to_toml(whole=False).encode())
     except OSError as error:
         if isinstance(error, FileExistsError) and error.filename == str(path):
-            fix = "--force replaces it; comments in it are lost"
+            fix = "--force replaces it and removes the comments in it"
             text = f"you already have a preset {name} ({path}); {fix}"
             raise ConfigError(text) from None
         raise ConfigError(f"the preset cannot be written to {path}: {error.strerror}") from None

@@ -229,9 +229,10 @@ class NodeAgent:
     def _end_ranks(self) -> None:
         end_descendants(END_RANKS)
         time.sleep(LEAVE_S)
-        # The agent of torch waits for longer where the network has failed.
-        remove_scratch_folders()
-        os._exit(self.exit_code)
+        try:
+            remove_scratch_folders()  # torch's agent may still wait for another host
+        finally:
+            os._exit(self.exit_code)
 
     def _send_notice(
         self, link: SupervisorLink, text: str, level: Literal["info", "warning"] = "info"

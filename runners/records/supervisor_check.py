@@ -1,4 +1,4 @@
-"""Whether the supervisor of a live run still runs, and what is said where it does not."""
+"""Whether the supervisor of a live run still runs, and the sentences if it does not."""
 
 from __future__ import annotations
 

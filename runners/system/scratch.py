@@ -52,7 +52,7 @@ def scratch_folder(kind: str = "", *, for_sockets: bool = True) -> Iterator[Path
 
 
 def remove_scratch_folders() -> None:
-    """Remove the folders of this process, which is about to end without leaving their blocks."""
+    """Remove the folders of this process, before an exit that leaves no `with` block."""
     for folder in list(_open_folders):
         _remove(folder)
 

@@ -473,7 +473,7 @@ def test_a_users_preset_is_replaced_only_after_confirmation(is_listed: bool) -> 
         await pilot.press("enter")
         await pilot.pause()
         assert isinstance(pilot.app.screen, ChoiceDialog)
-        assert "Comments in it are lost." in str(pilot.app.screen.text.render())
+        assert "Replacing it removes the comments in it." in str(pilot.app.screen.text.render())
         assert load_preset("mine").description == "old"
         await pilot.press("right", "enter")
         await until(pilot, lambda: not differences(load_preset("mine"), load_preset("ddp")))

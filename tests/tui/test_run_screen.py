@@ -645,6 +645,15 @@ def test_the_stop_dialog_explains_both_ways_to_stop(
     watch(make().steps(3), scenario)
 
 
+def test_the_stop_dialog_promises_no_checkpoint_of_a_run_that_is_stalled(make: Make) -> None:
+    async def scenario(pilot: Pilot[None], app: DistrainApp, screen: RunScreen) -> None:
+        await pilot.press("s")
+        await until(pilot, lambda: "It is stalled" in shown(app), "the dialog")
+        assert "Stop with a checkpoint" not in shown(app)
+
+    watch(make(world=2).steps(3).stalled(), scenario)
+
+
 def test_keys_that_were_pressed_before_a_dialog_closed_do_not_close_the_screen_below(
     make: Make,
 ) -> None:

@@ -165,6 +165,12 @@ class SessionController:
                 "checkpoint.keep is 0. “Stop now” ends the run at once."
             )
             return text, [Answer("gently", "Stop", "warning", "y"), now]
+        if isinstance(run, Run) and run.record.state.current_stall:
+            text = (
+                "It is stalled, and stops with a checkpoint only if it goes on. “Stop now” ends "
+                "it at once: steps after the last checkpoint are lost."
+            )
+            return text, [Answer("gently", "Stop", "warning", "y"), now]
         text = (
             "Every rank stops after the same step and a checkpoint is written; "
             f"{self._app.key('run.resume')} continues from it later. “Stop now” ends the run "

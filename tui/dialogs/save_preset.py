@@ -66,7 +66,7 @@ def _ask_to_replace(app: App[Any], name: str, path: Path, save: Callable[[], Non
         if choice:
             save()
 
-    text = f"A preset with this name exists: {path}\nComments in it are lost."
+    text = f"A preset with this name exists: {path}\nReplacing it removes the comments in it."
     answers = [Answer("yes", "Replace", "warning", "r")]
     app.push_screen(ChoiceDialog(f"Replace {name}?", text, answers), answer)
 

@@ -95,7 +95,7 @@ def _rank(rank: int, folder: str) -> None:
     )
     world = World(rank, rank, RANKS, torch.device("cpu"))
     delay_of_data = LATE_S if rank == 0 else 0.0
-    run_steps(world, Layers())  # the first step would measure how long the other rank starts
+    run_steps(world, Layers())  # the first step contains the start of the other rank
     found = {
         "plain": run_steps(world, Layers()),
         "compressed": run_steps(world, Layers(), **{"ddp.comm_hook": "fp16_compress"}),

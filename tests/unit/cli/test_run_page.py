@@ -99,7 +99,7 @@ def test_the_evaluation_of_the_best_checkpoint_is_named_as_that(
     assert not any("best evaluation" in text for text in texts)
 
 
-def test_a_logged_value_that_is_not_a_number_is_not_shown_as_missing(tmp_path: Path) -> None:
+def test_a_logged_nan_is_shown_as_not_finite(tmp_path: Path) -> None:
     run = RunBuilder(tmp_path, script={"path": "train.py"}, world=1)
     run.logged(loss=0.5, acc=0.75).logged(loss=math.nan, acc=0.8)
     progress = io.StringIO()

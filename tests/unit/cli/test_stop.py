@@ -36,6 +36,11 @@ def test_a_checkpoint_is_promised_only_where_one_is_written(
     assert present(group).describe_stop(now=False).startswith(f"its runs {of_a_group}")
 
 
+def test_no_checkpoint_is_promised_of_a_run_that_is_stalled(tmp_path: Path) -> None:
+    run = RunBuilder(tmp_path, world=2).steps(4).stalled()
+    assert present(Run(run.record)).describe_stop(now=False) == run_presentation.STOP_STALLED
+
+
 def test_runs_of_a_group_stop_though_the_config_of_one_cannot_be_read(tmp_path: Path) -> None:
     runs = [Run(Record(RunBuilder(tmp_path, name, world=1).dir)) for name in ("a", "b")]
     group = present(Group("20261124-120000-sweep-ab12", runs))

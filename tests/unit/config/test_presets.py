@@ -300,7 +300,7 @@ def test_a_preset_based_on_another_lists_its_changes() -> None:
 
 def test_a_preset_is_replaced_only_with_force(own_folder: Path) -> None:
     save_preset("mine", RunConfig())
-    with pytest.raises(ConfigError, match="--force"):
+    with pytest.raises(ConfigError, match="--force replaces it and removes the comments"):
         save_preset("mine", RunConfig(strategy="dp"))
     assert load_preset("mine").strategy == "ddp"
     save_preset("mine", RunConfig(strategy="dp"), force=True)

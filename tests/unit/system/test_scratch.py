@@ -98,6 +98,7 @@ def test_an_agent_that_has_lost_the_supervisor_leaves_nothing_while_it_waits_for
     environment = {**os.environ, "DISTRAIN_TOKEN_FILE": str(token)}
     command = [sys.executable, "-c", LOST]
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, timeout=60)
+    assert done.returncode == 1
     assert done.stdout.startswith(str(parent / "distrain-node-"))
     assert list(parent.iterdir()) == [token]
 
